@@ -1,0 +1,43 @@
+# Every target sets up what it needs in .venv; a stamp makes it quick when nothing changed.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+# One BLAS thread a test process: the tests run on all cores already.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: reproduce test test-quick lint format bench docs clean
+
+reproduce: $(STAMP)
+	$(VENV)/bin/fedlin reproduce
+
+test: lint
+	$(PYTHON) -m pytest -n auto
+
+test-quick: $(STAMP)
+	$(PYTHON) -m pytest -n auto -m "not slow and not browser"
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(STAMP)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(STAMP)
+	$(PYTHON) -m benchmarks
+
+docs: $(STAMP)
+	$(PYTHON) docs/build.py
+
+clean:
+	rm -rf $(VENV) build dist reports
+
+$(PYTHON):
+	python3 -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(PYTHON)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@

@@ -1,0 +1,57 @@
+"""Federated optimisation that reaches the exact minimiser at a linear rate."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fedlin import problems, theory
+from fedlin.algorithms import fedavg, fedlin, fednova, fedprox, fedsplit, gradient_descent, scaffold
+from fedlin.compressors import identity, quantize, rand_k, sign, top_k
+from fedlin.core import Algorithm, Central, Local, Oracle, Phase
+from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.many import simulate_many
+from fedlin.engines.simulate import simulate
+from fedlin.engines.sizes import message_sizes
+from fedlin.engines.stop import Stop
+from fedlin.errors import FedLinError
+from fedlin.links import error_feedback, innovation, plain, shifted
+from fedlin.plan import Plan, draw_steps
+from fedlin.result import Result
+
+try:
+    __version__ = version("fedlin")
+except PackageNotFoundError:  # run from a source tree that was not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "Algorithm",
+    "Central",
+    "Checkpoint",
+    "FedLinError",
+    "Local",
+    "Oracle",
+    "Phase",
+    "Plan",
+    "Result",
+    "Stop",
+    "draw_steps",
+    "error_feedback",
+    "fedavg",
+    "fedlin",
+    "fednova",
+    "fedprox",
+    "fedsplit",
+    "gradient_descent",
+    "identity",
+    "innovation",
+    "message_sizes",
+    "plain",
+    "problems",
+    "quantize",
+    "rand_k",
+    "scaffold",
+    "shifted",
+    "sign",
+    "simulate",
+    "simulate_many",
+    "theory",
+    "top_k",
+]

@@ -1,0 +1,51 @@
+"""Turns a function that builds an algorithm into the factory a user calls.
+
+Equal arguments give the same object, and numbers are kept apart from structure, so that engines compile one
+program for every β and can run many of them as a batch.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, ParamSpec
+
+from fedlin.core import Algorithm, Recipe
+
+P = ParamSpec("P")
+Check = Callable[[str, Any], float]
+
+
+def factory(
+    **numbers: Check,
+) -> Callable[[Callable[P, Algorithm[Any, Any]]], Callable[P, Algorithm[Any, Any]]]:
+    """Name the numeric hyperparameters and the check of each; all other arguments are structure."""
+
+    def wrap(build: Callable[P, Algorithm[Any, Any]]) -> Callable[P, Algorithm[Any, Any]]:
+        signature = inspect.signature(build)
+
+        @cache
+        def make(
+            structure: tuple[tuple[str, Any], ...], values: tuple[tuple[str, float | None], ...]
+        ) -> Algorithm[Any, Any]:
+            recipe = Recipe(build, structure, values)
+            algorithm = recipe.with_numbers(dict(values))
+            return Algorithm(**{**_fields(algorithm), "recipe": recipe})
+
+        @wraps(build)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Algorithm[Any, Any]:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            values = {
+                name: None if bound.arguments[name] is None else check(name, bound.arguments[name])
+                for name, check in numbers.items()
+            }
+            structure = {name: value for name, value in bound.arguments.items() if name not in numbers}
+            return make(tuple(structure.items()), tuple(values.items()))
+
+        return call
+
+    return wrap
+
+
+def _fields(algorithm: Algorithm[Any, Any]) -> dict[str, Any]:
+    return {name: getattr(algorithm, name) for name in algorithm.__dataclass_fields__}

@@ -1,0 +1,161 @@
+"""FedLin: local steps corrected by remembered gradients, and links around every message.
+
+A. Mitra, R. Jaafar, G. Pappas, H. Hassani, Linear Convergence in Federated Learning: Tackling Client
+Heterogeneity and Sparse Gradients, NeurIPS 2021, Algorithm 1. Links on models go beyond the paper.
+"""
+
+from typing import NamedTuple
+
+import jax
+
+from fedlin.algorithms.factory import factory
+from fedlin.compressors import Compressor, decode, identity
+from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.links import Link, Memory, as_link
+
+
+class FedLinServer(NamedTuple):
+    """Between rounds `g` and `move` are what will be broadcast next, or None."""
+
+    x: Vector  # x̄_t
+    g: Message  # g_t, encoded
+    move: Message  # x̄_{t+1} - x̄_t, encoded, where models are compressed on the way down
+    h: Memory  # of the gradient uplink
+    e: Memory  # e_t, of the gradient downlink
+    model_h: Memory  # of the model uplink
+    model_e: Memory  # of the model downlink
+
+
+class FedLinClient(NamedTuple):
+    """Between rounds `grad` is None, and so is `x` unless models come as moves."""
+
+    x: Vector | None  # x̄_t
+    grad: Vector | None  # ∇f_i(x̄_t)
+    rho: Memory  # ρ_{i,t}, of the gradient uplink
+    g: Memory  # of the gradient downlink
+    model_rho: Memory  # of the model uplink
+    model_move: Memory  # of the model downlink
+
+
+class Links(NamedTuple):
+    """The four ways a message goes."""
+
+    uplink: Link
+    downlink: Link
+    model_uplink: Link
+    model_downlink: Link
+
+    @property
+    def as_moves(self) -> bool:
+        """Whether models come down as moves that clients add up, rather than whole."""
+        return not self.model_downlink.lossless
+
+
+@factory()
+def fedlin(
+    *,
+    uplink: Link | Compressor = identity(),  # noqa: B008 - cached, and immutable
+    downlink: Link | Compressor = identity(),  # noqa: B008
+    model_uplink: Link | Compressor = identity(),  # noqa: B008
+    model_downlink: Link | Compressor = identity(),  # noqa: B008
+) -> Algorithm[FedLinServer, FedLinClient]:
+    """x ← x - η_i(∇f_i(x) - ∇f_i(x̄) + g), τ_i times from x̄; gradients and models travel through links.
+
+    A bare compressor means its error feedback. The first round is sent in full, so that g_1 = ∇f(x̄_1).
+
+    >>> from fedlin.compressors import top_k
+    >>> fedlin(uplink=top_k(10)).name
+    'fedlin(uplink=error_feedback(top_k(10)))'
+    """
+    links = Links(
+        as_link(uplink, "uplink"),
+        as_link(downlink, "downlink"),
+        as_link(model_uplink, "model_uplink"),
+        as_link(model_downlink, "model_downlink"),
+    )
+    lossy = {name: link for name, link in links._asdict().items() if not link.lossless}
+
+    def init_server(x: Vector) -> FedLinServer:
+        return FedLinServer(
+            x,
+            None,
+            links.model_downlink.compressor.encode(jax.random.key(0), x) if links.as_moves else None,
+            links.uplink.receiver(x),
+            links.downlink.sender(x),
+            links.model_uplink.receiver(x),
+            links.model_downlink.sender(x),
+        )
+
+    def init_client(x: Vector) -> FedLinClient:
+        return FedLinClient(
+            x if links.as_moves else None,
+            None,
+            links.uplink.sender(x),
+            links.downlink.receiver(x),
+            links.model_uplink.sender(x),
+            links.model_downlink.receiver(x),
+        )
+
+    def check(dim: int) -> None:
+        for link in links:
+            link.check(dim)
+
+    return Algorithm(
+        f"fedlin({', '.join(f'{name}={link}' for name, link in lossy.items())})" if lossy else "fedlin",
+        init_server,
+        init_client,
+        _phases(links, opening=False),
+        opening=_phases(links, opening=True) if lossy else None,
+        # Who misses a move, or a message its memory follows, is lost from then on.
+        requires=frozenset([EVERY_CLIENT] if links.as_moves or links.downlink.tracks else []),
+        check=check,
+    )
+
+
+def _phases(links: Links, opening: bool) -> tuple[Phase[FedLinServer, FedLinClient], ...]:
+    uplink, downlink, model_uplink, model_downlink = links
+    if opening:
+        uplink, downlink, model_uplink = uplink.dense, downlink.dense, model_uplink.dense
+    as_moves = links.as_moves and not opening
+
+    def broadcast_model(state: FedLinServer) -> Message:
+        return state.move if as_moves else state.x
+
+    def send_gradient(state: FedLinClient, message: Vector, local: Local) -> tuple[FedLinClient, Message]:
+        x, memory = message, state.model_move
+        if as_moves:  # line 9, by its difference
+            assert state.x is not None
+            move, memory = model_downlink.receive(state.model_move, message)
+            x = state.x + move
+        draw, encode = jax.random.split(local.key)
+        grad = local.oracle.grad(x, draw)
+        h, rho = uplink.send(encode, state.rho, grad)  # lines 11-12
+        return state._replace(x=x, grad=grad, rho=rho, model_move=memory), h
+
+    def average_gradients(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
+        mean, h = uplink.receive(state.h, message, central.participation)
+        g, e = downlink.send(central.key, state.e, mean)  # lines 14-15
+        return state._replace(g=g, h=h, e=e)
+
+    def move_locally(state: FedLinClient, message: Vector, local: Local) -> tuple[FedLinClient, Message]:
+        assert state.x is not None
+        assert state.grad is not None
+        g, memory = downlink.receive(state.g, message)
+        x = local.descend(state.x, shift=g - state.grad)  # line 5
+        move, rho = model_uplink.send(local.key, state.model_rho, x - state.x)  # line 7
+        kept = state.x if links.as_moves else None
+        return state._replace(x=kept, grad=None, g=memory, model_rho=rho), move
+
+    def average_models(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
+        mean, h = model_uplink.receive(state.model_h, message, central.participation)  # line 9
+        if not links.as_moves:
+            return state._replace(x=state.x + mean, g=None, model_h=h)
+        move, e = model_downlink.send(central.key, state.model_e, mean)
+        # The server's model is the one the clients hold: what the link left out stays in its memory.
+        arrived, _ = model_downlink.receive(state.model_e if model_downlink.tracks else None, decode(move))
+        return state._replace(x=state.x + arrived, g=None, move=move, model_h=h, model_e=e)
+
+    return (
+        Phase("gradient", broadcast_model, send_gradient, average_gradients),
+        Phase("model", lambda state: state.g, move_locally, average_models),
+    )

@@ -1,0 +1,73 @@
+"""FedSplit: Peaceman-Rachford splitting, with exact proximal steps or a few gradient steps in their place.
+
+R. Pathak, M. Wainwright, FedSplit: An Algorithmic Framework for Fast Federated Optimization, NeurIPS 2020;
+as in the FedLin paper's Appendix on FedSplit.
+"""
+
+from typing import NamedTuple
+
+from fedlin.algorithms.factory import factory
+from fedlin.checks import nonnegative, one_of, positive, positive_integer
+from fedlin.core import PROX, Algorithm, Central, Local, Message, Phase, Vector
+
+
+class FedSplitServer(NamedTuple):
+    """The model is all there is."""
+
+    x: Vector  # x̄_t
+
+
+class FedSplitClient(NamedTuple):
+    """The client's centred model."""
+
+    z: Vector  # z_i
+
+
+@factory(smoothness=positive, strong_convexity=nonnegative)
+def fedsplit(
+    steps: int | None = None,
+    start: str = "u",
+    smoothness: float | None = None,
+    strong_convexity: float | None = None,
+) -> Algorithm[FedSplitServer, FedSplitClient]:
+    """y_i ≈ prox_{s f_i}(2x̄ - z_i); z_i ← z_i + 2(y_i - x̄); x̄ ← mean of z_i, with s the plan's η_i.
+
+    `steps` is e, the gradient steps of size 2/(L + μ + 2/s) in place of the exact prox, from u = 2x̄ - z_i or
+    from the model x̄. L and μ are the problem's unless given. The plan's τ is not used.
+
+    >>> fedsplit(steps=3, start="model").name
+    'fedsplit'
+    """
+    one_of("start", start, ("u", "model"))
+    if steps is not None:
+        positive_integer("steps", steps)
+
+    def split(state: FedSplitClient, x: Vector, local: Local) -> tuple[FedSplitClient, Message]:
+        u = 2 * x - state.z
+        s = local.eta
+        if steps is None:
+            y = local.oracle.prox(u, s)
+        else:
+            assert smoothness is not None
+            assert strong_convexity is not None
+            y = local.descend(
+                u if start == "u" else x,
+                pull=1 / s,
+                center=u,
+                steps=steps,
+                eta=2 / (smoothness + strong_convexity + 2 / s),
+            )
+        change = 2 * (y - x)
+        return FedSplitClient(state.z + change), change
+
+    def average(state: FedSplitServer, change: Vector, central: Central) -> FedSplitServer:
+        # x̄ is the mean of all z_i, and the absent have not changed theirs.
+        return FedSplitServer(state.x + central.participation * change)
+
+    return Algorithm(
+        "fedsplit",
+        FedSplitServer,
+        FedSplitClient,
+        (Phase("split", lambda state: state.x, split, average),),
+        requires=frozenset([PROX]) if steps is None else frozenset(),
+    )

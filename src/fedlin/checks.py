@@ -1,0 +1,63 @@
+"""Checks of arguments, shared by everything a user calls: each names the argument, the value and the remedy."""
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.errors import ArgumentError, DataError, FedLinError
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """`value` as an int, if it is a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ArgumentError(f"{name} = {value!r} is not allowed: give a whole number of at least 1.")
+    return int(value)
+
+
+def real(name: str, value: Any, allowed: Callable[[float], bool], meaning: str) -> float:
+    """`value` as a float, if it is finite and `allowed`; `meaning` says in words what that is."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not _within(float(value), allowed):
+        raise ArgumentError(f"{name} = {value!r} is not allowed: give {meaning}.")
+    return float(value)
+
+
+def _within(value: float, allowed: Callable[[float], bool]) -> bool:
+    return bool(np.isfinite(value)) and allowed(value)
+
+
+def nonnegative(name: str, value: Any) -> float:
+    """`value` as a finite float of at least zero."""
+    return real(name, value, lambda v: v >= 0, "a finite number of at least 0")
+
+
+def positive(name: str, value: Any) -> float:
+    """`value` as a finite float above zero."""
+    return real(name, value, lambda v: v > 0, "a finite number above 0")
+
+
+def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    """`value`, if it is among the allowed ones."""
+    if value not in allowed:
+        raise ArgumentError(f"{name} = {value!r} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
+    return value
+
+
+def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> NDArray[Any]:
+    """`value` as an array of finite numbers, floats kept in their own precision."""
+    try:
+        array = np.asarray(value)
+        if not np.issubdtype(array.dtype, np.floating):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as cause:
+        raise error(f"{name} is not an array of numbers: {cause}.") from cause
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise error(
+            f"{name} has {len(bad)} entries that are NaN or infinite (the first at index {where}): "
+            "clean or impute the data first."
+        )
+    return array

@@ -1,0 +1,10 @@
+"""The paper's statements, each a file of its own that can be checked.
+
+>>> from fedlin.claims import Setting
+>>> Setting(quick=True).pick(1000, 10)
+10
+"""
+
+from fedlin.claims.claim import Claim, Outcome, Setting, all_claims, find, select
+
+__all__ = ["Claim", "Outcome", "Setting", "all_claims", "find", "select"]

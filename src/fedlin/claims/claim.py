@@ -1,0 +1,174 @@
+"""What a claim is, and how the claims of a package are found."""
+
+import difflib
+import importlib
+import pkgutil
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TypeVar
+
+from fedlin.errors import ArgumentError
+from fedlin.report.figure import Figure
+from fedlin.report.verdict import Row, Verdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How much work to spend: random draws a claim, rounds (None: the claim's own), quick or full."""
+
+    draws: int = 8
+    rounds: int | None = None
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ArgumentError(f"draws must be at least 1, not {self.draws}")
+        if self.rounds is not None and self.rounds < 1:
+            raise ArgumentError(f"rounds must be at least 1, not {self.rounds}")
+
+    def pick(self, full: T, quick: T) -> T:
+        """The second value on a quick run, else the first.
+
+        >>> Setting().pick(1000, 10), Setting(quick=True).pick(1000, 10)
+        (1000, 10)
+        """
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check measured: `held` of `draws` instances met it, the rows say by how much.
+
+    `should_hold`, where it is not None, overrules what the claim says of itself.
+    """
+
+    rows: tuple[Row, ...]
+    setting: dict[str, str] = field(default_factory=dict)
+    held: int = 1
+    draws: int = 1
+    figures: tuple[Figure, ...] = ()
+    findings: tuple[str, ...] = ()
+    should_hold: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held <= self.draws or self.draws < 1:
+            raise ArgumentError(f"held must be between 0 and draws: got {self.held} of {self.draws}")
+        names = [figure.name for figure in self.figures]
+        if len(set(names)) < len(names):
+            raise ArgumentError(f"figures of one claim need different names: got {', '.join(names)}")
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+                raise ArgumentError(f"a figure's name becomes a file name: {name!r} has other than A-Z a-z 0-9 _ -")
+
+
+Check = Callable[[Setting], Outcome]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement and the function that checks it."""
+
+    id: str
+    title: str
+    statement: str
+    section: str
+    order: int
+    should_hold: bool
+    check: Check
+
+    def run(self, setting: Setting | None = None) -> Verdict:
+        """Check the claim and time it."""
+        start = time.perf_counter()
+        outcome = self.check(setting or Setting())
+        return self._verdict(outcome, time.perf_counter() - start)
+
+    def attempt(self, setting: Setting | None = None) -> Verdict:
+        """As `run`, but an exception becomes a verdict that carries its message."""
+        start = time.perf_counter()
+        try:
+            return self.run(setting)
+        except Exception as error:
+            broken = Outcome(rows=(), held=0)
+            return self._verdict(broken, time.perf_counter() - start, f"{type(error).__name__}: {error}")
+
+    def _verdict(self, outcome: Outcome, seconds: float, error: str = "") -> Verdict:
+        return Verdict(
+            id=self.id,
+            title=self.title,
+            statement=self.statement,
+            section=self.section,
+            setting=outcome.setting,
+            rows=outcome.rows,
+            held=int(outcome.held),  # a count made by NumPy does not go into JSON
+            draws=int(outcome.draws),
+            should_hold=self.should_hold if outcome.should_hold is None else outcome.should_hold,
+            figures=outcome.figures,
+            findings=outcome.findings,
+            seconds=seconds,
+            error=error,
+        )
+
+
+def claim(
+    id: str, *, order: int, title: str, section: str, statement: str, should_hold: bool = True
+) -> Callable[[Check], Claim]:
+    """Turn a check into the claim of its module; `order` places it as in the paper.
+
+    >>> @claim("one", order=1, title="One", section="Numbers", statement="One is one.")
+    ... def check(setting: Setting) -> Outcome:
+    ...     return Outcome(rows=(Row("1 - 1", "0", "0", ok=True),))
+    >>> check.run().outcome
+    'holds'
+    """
+
+    def decorate(check: Check) -> Claim:
+        return Claim(id, title, statement, section, order, should_hold, check)
+
+    return decorate
+
+
+def all_claims(package: ModuleType | None = None) -> tuple[Claim, ...]:
+    """Every claim of the package (this one unless told), in the paper's order."""
+    home = package or importlib.import_module(__package__)
+    modules = [importlib.import_module(f"{home.__name__}.{info.name}") for info in pkgutil.iter_modules(home.__path__)]
+    claims = [found for module in modules if (found := _claim_in(module))]
+    return tuple(sorted(claims, key=lambda found: (found.order, found.id)))
+
+
+def _claim_in(module: ModuleType) -> Claim | None:
+    """The claim a module defines; one it merely imports belongs elsewhere."""
+    claims = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, Claim) and value.check.__module__ == module.__name__
+    ]
+    if not claims:
+        return None
+    if len(claims) > 1:
+        raise ArgumentError(f"{module.__name__} defines {len(claims)} claims; a claim is a file of its own")
+    name = module.__name__.rpartition(".")[2]
+    if claims[0].id.replace("-", "_") != name:
+        raise ArgumentError(
+            f"{module.__name__} defines claim {claims[0].id!r}; the id must be the file's name, with - for _"
+        )
+    return claims[0]
+
+
+def find(id: str, package: ModuleType | None = None) -> Claim:
+    """The claim of that id; where there is none, the error suggests the nearest."""
+    claims = {found.id: found for found in all_claims(package)}
+    if id in claims:
+        return claims[id]
+    near = difflib.get_close_matches(id, claims, n=1, cutoff=0.0)
+    raise ArgumentError(f"no claim is called {id!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def select(ids: Sequence[str], package: ModuleType | None = None) -> tuple[Claim, ...]:
+    """The claims of those ids in the paper's order, or all where none is named."""
+    wanted = {find(id, package).id for id in ids}
+    return tuple(found for found in all_claims(package) if not ids or found.id in wanted)

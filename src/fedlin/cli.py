@@ -1,0 +1,107 @@
+"""The `fedlin` command."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedlin.errors import FedLinError
+
+if TYPE_CHECKING:
+    from fedlin.claims import Setting
+
+app = typer.Typer(
+    help="Federated optimisation that reaches the exact minimiser at a linear rate.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedlin {version('fedlin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedlin(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Federated optimisation that reaches the exact minimiser at a linear rate."""
+
+
+@app.command()
+def reproduce(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Claims to check; all unless named.")] = None,
+    draws: Annotated[
+        int | None, typer.Option(help="Random instances a claim.", show_default="8; 2 with --quick")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds a run.", show_default="each claim's own")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("reports/reproduce"),
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller problems and fewer draws.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON document.")] = False,
+    list_claims: Annotated[bool, typer.Option("--list", help="Name the claims and leave.")] = False,
+) -> None:
+    """Check the paper's claims, print the verdicts and write a report that opens in a browser.
+
+    Leaves with 0 where all is as it should be, 1 where a claim fails, 2 where the request cannot be met.
+    """
+    try:
+        if list_claims:
+            _list(ids or [])
+        else:
+            _reproduce(ids or [], draws, rounds, out, quick, as_json)
+    except FedLinError as error:
+        typer.echo(f"fedlin: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _list(ids: list[str]) -> None:
+    from fedlin.claims import select
+
+    for claim in select(ids):
+        typer.echo(f"{claim.id:<12} {claim.title}")
+
+
+def _reproduce(ids: list[str], draws: int | None, rounds: int | None, out: Path, quick: bool, as_json: bool) -> None:
+    # Loaded here so that `--help` and `--version` answer at once.
+    from rich.console import Console
+
+    from fedlin.claims import Setting, select
+    from fedlin.report.folder import check_folder
+    from fedlin.report.page import write_report
+    from fedlin.report.terminal import run_all
+
+    if draws is None:
+        draws = 2 if quick else 8
+    setting = Setting(draws, rounds, quick)
+    claims = select(ids)
+    check_folder(out)
+    # With --json the progress goes to stderr, and stdout carries the document alone.
+    verdicts = run_all(claims, setting, Console(stderr=as_json))
+    page = write_report(verdicts, out, command=_command(ids, setting))
+    if as_json:
+        document = {
+            "version": version("fedlin"),
+            "setting": vars(setting),
+            "report": str(page),
+            "verdicts": [verdict.as_dict() for verdict in verdicts],
+        }
+        typer.echo(json.dumps(document, indent=2))
+    else:
+        typer.echo(f"Report: {page}")
+    if any(verdict.failed for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _command(ids: list[str], setting: "Setting") -> str:
+    """The line that gives this report again, wherever it was written."""
+    rounds = [] if setting.rounds is None else ["--rounds", str(setting.rounds)]
+    quick = ["--quick"] if setting.quick else []
+    return " ".join(["fedlin reproduce", *ids, "--draws", str(setting.draws), *rounds, *quick])

@@ -1,0 +1,112 @@
+"""The protocol: an algorithm is pure functions, and engines decide where they run.
+
+A round is a tuple of phases. In a phase the server broadcasts, every client computes and uploads, the
+uploads are averaged, and the server updates. Models are flat vectors; what travels is a message, a pytree
+of arrays and encoded payloads (see `fedlin.compressors`) with the same structure in every round.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import jax
+
+Vector = jax.Array
+Scalar = jax.Array
+Key = jax.Array
+Message = Any
+Numbers = Mapping[str, Any]
+
+S = TypeVar("S")
+C = TypeVar("C")
+
+
+class Oracle(NamedTuple):
+    """What client i may ask of its own data."""
+
+    loss: Callable[[Vector], Scalar]  # f_i(x)
+    grad: Callable[[Vector, Key], Vector]  # ∇f_i(x), or an estimate q_i(x) drawn with the key
+    prox: Callable[[Vector, Scalar], Vector]  # argmin_x f_i(x) + ‖x - u‖²/(2s), as prox(u, s)
+
+
+class Descend(Protocol):
+    """Local work: `steps` times x ← x - eta (∇f_i(x) + shift + pull (x - center)), from x = start.
+
+    `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given.
+    """
+
+    def __call__(
+        self,
+        start: Vector,
+        *,
+        shift: Vector | float = 0.0,
+        pull: Scalar | float = 0.0,
+        center: Vector | None = None,
+        steps: Scalar | int | None = None,
+        eta: Scalar | float | None = None,
+    ) -> Vector: ...
+
+
+class Local(NamedTuple):
+    """What client i knows besides its state and the broadcast."""
+
+    oracle: Oracle
+    tau: Scalar  # τ_i
+    eta: Scalar  # η_i
+    descend: Descend
+    key: Key  # a function of (seed, round, phase, i)
+    shared_key: Key  # the same on the server and on every client
+
+
+class Central(NamedTuple):
+    """What the server knows besides its state and the mean upload."""
+
+    participation: Scalar  # share of the clients' weight that answered
+    key: Key
+    shared_key: Key
+
+
+@dataclass(frozen=True)
+class Phase(Generic[S, C]):
+    """Broadcast, compute, average, update. The upload reaches `server` decoded and averaged."""
+
+    name: str
+    down: Callable[[S], Message]
+    client: Callable[[C, Message, Local], tuple[C, Message]]
+    server: Callable[[S, Message, Central], S]
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[S, C]):
+    """A method as pure functions; `opening`, where given, replaces `phases` in the first round only."""
+
+    name: str
+    init_server: Callable[[Vector], S]
+    init_client: Callable[[Vector], C]
+    phases: tuple[Phase[S, C], ...]
+    opening: tuple[Phase[S, C], ...] | None = None
+    requires: frozenset[str] = frozenset()
+    check: Callable[[int], None] = lambda dim: None  # refuses a dimension it cannot serve
+    recipe: "Recipe | None" = field(default=None, compare=False, repr=False)
+
+
+# What an algorithm may require of the run; engines check it before anything is compiled.
+PROX = "an exact proximal operator"
+ONE_STEP_SIZE = "one step size for all clients"
+EVERY_CLIENT = "every client in every round"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an algorithm was made: engines rebuild it with traced numbers, so that a new β needs no new program.
+
+    `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem.
+    """
+
+    build: Callable[..., Algorithm[Any, Any]]
+    structure: tuple[tuple[str, Any], ...]
+    numbers: tuple[tuple[str, float | None], ...]
+
+    def with_numbers(self, numbers: Numbers) -> Algorithm[Any, Any]:
+        """The algorithm with these numbers in place, concrete or traced."""
+        return self.build(**dict(self.structure), **numbers)

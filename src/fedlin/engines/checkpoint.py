@@ -1,0 +1,84 @@
+"""Checkpoints: written whole or not at all, and refused when damaged or when they belong to another run."""
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlin.checks import positive_integer
+from fedlin.errors import CheckpointError
+
+_MAGIC = b"fedlin checkpoint 1\n"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where to save, and after how many rounds each time.
+
+    >>> Checkpoint("run.ckpt", every=10).every
+    10
+    """
+
+    path: str | os.PathLike[str]
+    every: int = 50
+
+    def __post_init__(self) -> None:
+        positive_integer("checkpoint.every", self.every)
+
+
+def digest(*parts: Any) -> str:
+    """A fingerprint of arrays and plain values."""
+    total = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            total.update(f"{part.dtype}{part.shape}".encode())
+            total.update(np.ascontiguousarray(part).data)
+        else:
+            total.update(repr(part).encode())
+        total.update(b"|")
+    return total.hexdigest()
+
+
+def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
+    """Save atomically: a reader sees the old file or the new one, never a part."""
+    buffer = io.BytesIO()
+    np.savez(buffer, identity=np.array(json.dumps(identity)), **arrays)
+    body = buffer.getvalue()
+    target = Path(path)
+    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with open(scratch, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, Any] | None:
+    """What `write` saved for the same run; None if there is no file yet."""
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    if not content.startswith(_MAGIC):
+        raise CheckpointError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
+    body = content[len(_MAGIC) + 32 :]
+    if hashlib.sha256(body).digest() != content[len(_MAGIC) : len(_MAGIC) + 32]:
+        raise CheckpointError(f"{path} is truncated or damaged: remove it to start again from round 0.")
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
+        arrays: dict[str, Any] = {name: file[name] for name in file.files}
+    saved = json.loads(str(arrays.pop("identity")))
+    differing = sorted(name for name in identity if identity[name] != saved.get(name))
+    if differing:
+        raise CheckpointError(
+            f"{path} belongs to another run: its {', '.join(differing)} differ. "
+            "Run it with the settings it was made with, or name another file."
+        )
+    return arrays

@@ -1,0 +1,108 @@
+"""What has been measured so far in a run, gathered chunk by chunk."""
+
+from typing import Any
+
+import numpy as np
+
+from fedlin.engines.member import Member
+from fedlin.engines.program import DIVERGED, RUNNING, Records
+from fedlin.problems.problem import Measures
+from fedlin.result import Result, Status
+
+KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
+
+
+class Log:
+    """Rows for the start and for every round played; grows by whole chunks."""
+
+    def __init__(self, member: Member, iterates: bool) -> None:
+        self.member = member
+        self.iterates = iterates
+        self.diverged_at: int | None = None
+        first = member.problem.measure(member.x0)
+        self.columns: dict[str, list[Any]] = {
+            **{name: [np.asarray(value)[None]] for name, value in first._asdict().items()},
+            "x": [member.x0[None]],
+            "gradients": [np.zeros(1, np.int64)],
+            "bytes_up": [np.zeros(1, np.int64)],
+            "bytes_down": [np.zeros(1, np.int64)],
+            "seconds": [np.zeros(1)],
+        }
+        self.rounds = 0
+
+    def extend(self, records: Records, seconds: float) -> int:
+        """Take in a chunk of one member's records; returns its status."""
+        filled, status = int(records.filled), int(records.status)
+        if status == DIVERGED:
+            self.diverged_at = self.rounds + filled
+        kept = filled - (status == DIVERGED)
+        sizes = [self.member.sizes.opening if self.rounds + i == 0 else self.member.sizes.later for i in range(kept)]
+        answering = self.member.answering(self.rounds, kept)
+        rows = {
+            **{name: value[:kept] for name, value in records.measures._asdict().items()},
+            "x": records.x[:kept],
+            "gradients": np.cumsum(records.calls[:kept], dtype=np.int64),
+            "bytes_up": np.cumsum([n * sum(m.up.total for m in s) for n, s in zip(answering, sizes, strict=True)]),
+            "bytes_down": np.cumsum([n * sum(m.down.total for m in s) for n, s in zip(answering, sizes, strict=True)]),
+            "seconds": np.arange(1, kept + 1) * (seconds / max(filled, 1)),
+        }
+        for name in ("gradients", "bytes_up", "bytes_down", "seconds"):
+            last = self.columns[name][-1][-1]
+            rows[name] = (rows[name] + last).astype(last.dtype)
+        if kept:
+            for name, column in self.columns.items():
+                if name == "x" and not self.iterates:
+                    column[-1] = rows["x"][-1:]
+                else:
+                    column.append(rows[name])
+        self.rounds += kept
+        return status
+
+    def latest(self) -> Measures:
+        """The measures after the last round."""
+        return Measures(*(float(self.columns[name][-1][-1]) for name in Measures._fields))
+
+    def cut(self, rounds: int, x: Any) -> None:
+        """Forget what came after `rounds`; `x` is the model then."""
+        whole = self.arrays()
+        for name, column in self.columns.items():
+            column[:] = [whole[name][: rounds + 1]] if name != "x" or self.iterates else [x[None]]
+        self.rounds = rounds
+
+    def arrays(self) -> dict[str, Any]:
+        """Every column as one array."""
+        return {name: np.concatenate(column) for name, column in self.columns.items()}
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Go on from what `arrays` returned."""
+        for name in self.columns:
+            self.columns[name] = [arrays[name]]
+        self.rounds = len(arrays["loss"]) - 1
+
+    def result(self, status: Status) -> Result:
+        """The run as the user gets it."""
+        known = self.member.problem.known_optimum is not None
+        arrays = self.arrays()
+        x = arrays.pop("x")
+        gap, distance = arrays.pop("gap"), arrays.pop("distance")
+        return Result(
+            self.member.algorithm.name,
+            status,
+            x[-1],
+            **arrays,
+            diverged_at=self.diverged_at,
+            seed=self.member.seed,
+            _gap=gap if known else None,
+            _distance=distance if known else None,
+            _iterates=x if self.iterates else None,
+        )
+
+
+def keeps_iterates(asked: bool | None, rounds: int, dim: int) -> bool:
+    """Whether every model is kept: as asked, or by default up to ten million numbers."""
+    return (rounds + 1) * dim <= KEPT_BY_DEFAULT if asked is None else asked
+
+
+def ended(status: int) -> bool:
+    """Whether a member's run is over."""
+    return status != RUNNING

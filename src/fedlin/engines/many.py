@@ -1,0 +1,115 @@
+"""Many runs as one: members that share a structure advance together in one compiled program."""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, TypeVar
+
+import jax
+from numpy.typing import ArrayLike
+
+from fedlin.core import Algorithm
+from fedlin.engines.interrupt import Interrupt
+from fedlin.engines.member import Member, Participation, check_rounds, prepare
+from fedlin.engines.program import RUNNING, structure
+from fedlin.engines.progress import bar
+from fedlin.engines.simulate import NAMES, Batch
+from fedlin.engines.stop import Stop
+from fedlin.errors import ArgumentError
+from fedlin.plan import Plan
+from fedlin.precision import precision
+from fedlin.problems.problem import Problem
+from fedlin.result import Result, Status
+
+T = TypeVar("T")
+
+
+def simulate_many(
+    algorithms: Algorithm[Any, Any] | Sequence[Algorithm[Any, Any]],
+    problems: Problem | Sequence[Problem],
+    plans: Plan | Sequence[Plan],
+    rounds: int,
+    *,
+    seeds: int | Sequence[int] = 0,
+    x0: ArrayLike | None = None,
+    participation: Participation = 1.0,
+    weights: ArrayLike | None = None,
+    stop: Stop | None = None,
+    progress: bool = False,
+    layout: str = "auto",
+    iterates: bool | None = None,
+) -> list[Result]:
+    """One Result for each member. Give one algorithm, problem, plan or seed for all, or a list with one each.
+
+    Members that differ in numbers only (step sizes, β, seeds, data of one shape) are one compiled program;
+    those that differ in structure (another method, another k) form one program a structure.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
+    >>> plans = [fedlin.Plan.scaled(3, eta_bar) for eta_bar in (0.001, 0.01, 1.0)]
+    >>> [r.status for r in fedlin.simulate_many(fedlin.fedlin(), problem, plans, rounds=200)]
+    ['done', 'done', 'diverged']
+    """
+    rounds = check_rounds(rounds)
+    lists = {
+        "algorithms": _listed(algorithms, Algorithm),
+        "problems": _listed(problems, Problem),
+        "plans": _listed(plans, Plan),
+        "seeds": _listed(seeds, int),
+    }
+    lengths = {name: len(items) for name, items in lists.items() if len(items) != 1}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        told = ", ".join(f"{n} {name}" for name, n in lengths.items())
+        raise ArgumentError(f"the lists differ in length ({told}): give one for all, or one for each member.")
+    total = max(lengths.values(), default=1)
+    rows = [items * total if len(items) == 1 else items for items in lists.values()]
+    members = [
+        prepare(
+            algorithm,
+            problem,
+            plan,
+            rounds,
+            seed=seed,
+            x0=x0,
+            participation=participation,
+            weights=weights,
+            stop=stop,
+        )
+        for algorithm, problem, plan, seed in zip(*rows, strict=True)
+    ]
+    groups: dict[Any, list[int]] = {}
+    for number, member in enumerate(members):
+        groups.setdefault(_kind(member), []).append(number)
+    results: dict[int, Result] = {}
+    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as shown:
+        for position, numbers in zip(count(), groups.values()):
+            group = [members[n] for n in numbers]
+            with precision(group[0].problem.dtype):
+                batch = Batch(group, rounds, layout, iterates)
+                while batch.done < rounds and batch.running and not interrupt.asked:
+                    batch.advance(rounds - batch.done)
+                    shown.update(position * rounds + batch.done, "")
+            ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
+            for number, log, status in zip(numbers, batch.logs, batch.status, strict=True):
+                results[number] = log.result(ended if status == RUNNING else NAMES[int(status)])
+    return [results[number] for number in range(total)]
+
+
+def _listed(value: Any, kind: type) -> list[Any]:
+    # Anything that is no list counts as one for all; `prepare` says what is wrong with it.
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | kind) else [value]
+
+
+def _kind(member: Member) -> Any:
+    """Members of equal kind can share a program."""
+    problem = member.problem
+    leaves, shape = jax.tree.flatten((problem.data, problem.noise, problem.known_optimum))
+    return (
+        structure(member.algorithm),
+        problem.objective,
+        problem.sampling,
+        shape,
+        tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves),
+        member.tau.shape,
+        member.cohort,
+        member.present is None,
+    )

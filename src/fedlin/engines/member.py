@@ -1,0 +1,175 @@
+"""One run, checked and put into numbers: the only way from what a user says to what a program takes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import finite, positive_integer, real
+from fedlin.core import EVERY_CLIENT, ONE_STEP_SIZE, PROX, Algorithm
+from fedlin.engines.checkpoint import digest
+from fedlin.engines.program import Inputs, State
+from fedlin.engines.sizes import RoundSize, message_sizes
+from fedlin.engines.stop import Stop
+from fedlin.errors import ArgumentError, PlanError
+from fedlin.plan import Plan
+from fedlin.problems.problem import Problem
+
+Array = NDArray[Any]
+Participation = float | ArrayLike
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A run ready to start."""
+
+    algorithm: Algorithm[Any, Any]
+    problem: Problem
+    numbers: dict[str, float]
+    tau: Array
+    eta: Array
+    present: Array | None  # (rounds, m), who answers in each round
+    cohort: int | None  # how many are drawn each round
+    seed: int
+    x0: Array
+    stop: Stop
+    sizes: RoundSize
+
+    def inputs(self, first: int, capacity: int) -> Inputs:
+        """The program's inputs for the rounds from `first` on."""
+        dtype = self.problem.dtype
+        return Inputs(
+            {name: jnp.asarray(value, dtype) for name, value in self.numbers.items()},
+            self.problem.device_data,
+            self.problem.noise,
+            jnp.asarray(self.problem.weights, dtype),
+            self.problem.known_optimum,
+            _window(self.tau, first, capacity),
+            _window(self.eta, first, capacity).astype(dtype),
+            None if self.present is None else _window(self.present, first, capacity),
+            jax.random.key(self.seed),
+            self.stop.limits(self.problem),
+            jnp.asarray(self.x0),
+        )
+
+    def state(self) -> State:
+        """The server's and the clients' states before the first round."""
+        x = jnp.asarray(self.x0)
+        one = self.algorithm.init_client(x)
+        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
+        return State(self.algorithm.init_server(x), everyone)
+
+    def answering(self, first: int, count: int) -> Array:
+        """How many clients take part in each of the rounds."""
+        if self.present is not None:
+            return np.asarray(self.present[first : first + count].sum(axis=1))
+        return np.full(count, self.cohort or self.problem.clients)
+
+    def identity(self, block: int | None) -> dict[str, str]:
+        """What must agree for a checkpoint to go on from, by name."""
+        problem = self.problem
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
+        return {
+            "algorithm": digest(self.algorithm.name, sorted(self.numbers.items())),
+            "problem": digest(*leaves, problem.weights),
+            "plan": digest(self.tau, self.eta),
+            "seed": str(self.seed),
+            "starting point": digest(self.x0),
+            "participation": digest(self.present, self.cohort),
+            "layout": str(block),
+        }
+
+
+def prepare(
+    algorithm: Algorithm[Any, Any],
+    problem: Problem,
+    plan: Plan,
+    rounds: int,
+    *,
+    seed: int,
+    x0: ArrayLike | None,
+    participation: Participation,
+    weights: ArrayLike | None,
+    stop: Stop | None,
+) -> Member:
+    """Check everything a user gave, before anything is compiled."""
+    for name, value, kind in (
+        ("algorithm", algorithm, Algorithm),
+        ("problem", problem, Problem),
+        ("plan", plan, Plan),
+        ("stop", stop, Stop | None),
+    ):
+        if not isinstance(value, kind):
+            expected = getattr(kind, "__name__", "Stop")
+            raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {expected}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number.")
+    if weights is not None:
+        problem = problem.weighted(weights)
+    tau, eta = plan.rows(problem.clients, rounds)
+    present, cohort = _participation(participation, problem.clients, rounds)
+    requires = algorithm.requires
+    if ONE_STEP_SIZE in requires and np.any(eta != eta[..., :1]):
+        raise PlanError(
+            f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
+            "give Plan(tau=..., eta=one number)."
+        )
+    if PROX in requires and problem.objective.prox is None:
+        raise ArgumentError(
+            f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
+        )
+    if EVERY_CLIENT in requires and (present is not None or cohort is not None):
+        raise ArgumentError(
+            f"{algorithm.name} needs {EVERY_CLIENT}, since a link's memory follows each message: "
+            "set participation=1.0, or use plain or error_feedback links on the way down with whole models."
+        )
+    numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
+    return Member(
+        algorithm,
+        problem,
+        # A number that was left open is the problem's own.
+        {name: getattr(problem, name) if value is None else value for name, value in numbers.items()},
+        tau,
+        eta,
+        present,
+        cohort,
+        int(seed),
+        problem.start if x0 is None else problem.check_point(x0, "x0"),
+        stop or Stop(),
+        message_sizes(algorithm, problem),
+    )
+
+
+def _participation(value: Participation, clients: int, rounds: int) -> tuple[Array | None, int | None]:
+    if np.ndim(value) == 0:
+        share = real("participation", value, lambda p: 0 < p <= 1, "a share in (0, 1], or an array (rounds, clients)")
+        drawn = max(1, round(share * clients))
+        return None, None if drawn == clients else drawn
+    schedule = finite("participation", value, ArgumentError)
+    if schedule.ndim != 2 or schedule.shape[0] < rounds or schedule.shape[1] != clients:
+        raise ArgumentError(
+            f"participation has shape {schedule.shape}: give a share in (0, 1], or who answers in each round as "
+            f"an array ({rounds}, {clients}) of zeros and ones."
+        )
+    present = schedule[:rounds] > 0
+    empty = np.flatnonzero(~present.any(axis=1))
+    if empty.size:
+        raise ArgumentError(f"participation leaves round {int(empty[0])} with no client: every round needs one.")
+    return present, None
+
+
+def check_rounds(rounds: int) -> int:
+    """The number of rounds, at least one."""
+    return positive_integer("rounds", rounds)
+
+
+def _window(rows: Array, first: int, capacity: int) -> Array:
+    """The rows of a changing plan for one call, the last repeated to fill; a fixed plan as it is."""
+    if rows.ndim == 1:
+        return rows
+    part = rows[first : first + capacity]
+    missing = capacity - len(part)
+    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part

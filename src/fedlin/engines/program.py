@@ -1,0 +1,174 @@
+"""The compiled part of a simulation: many rounds in one call, stopping by itself.
+
+A program is fixed by structure alone (algorithm, objective, layout, shapes). Numbers, data, plans and seeds
+are its inputs, so a second run of the same shape compiles nothing.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedlin.core import Algorithm, Recipe
+from fedlin.engines.keys import cohort_key
+from fedlin.engines.round import Clients, Cohort, play_round
+from fedlin.layout import each_client
+from fedlin.problems.objective import Objective, Sampling
+from fedlin.problems.problem import Measures, measure
+
+RUNNING, STOPPED, DIVERGED = 0, 1, 2
+FAR = 1e30  # a model this many times farther away than it began has diverged
+
+
+class Inputs(NamedTuple):
+    """What a run is made of, in numbers."""
+
+    numbers: Any  # the algorithm's hyperparameters, by name
+    data: Any
+    noise: Any
+    weights: Any
+    optimum: Any  # an Optimum, or None
+    tau: Any  # (m,), or (capacity, m) where the plan changes every round
+    eta: Any
+    present: Any  # (capacity, m) or None
+    seed: Any
+    limits: Any  # Measures: stop when a measure is at most its limit; -inf means never
+    start: Any  # x0
+
+
+class State(NamedTuple):
+    """What one round hands to the next."""
+
+    server: Any
+    clients: Any
+
+
+class Records(NamedTuple):
+    """What is kept of every round, rounds first; the first `filled` rows of a member count."""
+
+    x: Any
+    measures: Measures
+    calls: Any
+    filled: Any
+    status: Any
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything that fixes the program; equal shapes share one."""
+
+    algorithm: Algorithm[Any, Any] | tuple[Any, ...]  # itself, or its recipe without numbers
+    opening: bool
+    objective: Objective
+    sampling: Sampling | None
+    block: int | None
+    capacity: int
+    cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
+    members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
+
+    def phases(self, numbers: dict[str, Any]) -> Any:
+        """The algorithm's phases with these numbers."""
+        algorithm = self.algorithm
+        if isinstance(algorithm, tuple):
+            algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
+        return algorithm.opening if self.opening else algorithm.phases
+
+
+def structure(algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any] | tuple[Any, ...]:
+    """What of an algorithm fixes its program."""
+    recipe = algorithm.recipe
+    return algorithm if recipe is None else (recipe.build, recipe.structure)
+
+
+@cache
+def program(shape: Shape) -> Any:
+    """The compiled function (inputs, state, status, first, count) -> (state, records).
+
+    In a batch every input named in `shape.members`, the state and the status have a leading member axis.
+    """
+
+    def play(inputs: Inputs, state: State, first: Any, index: Any) -> Any:
+        cohort = Cohort()
+        if shape.cohort is not None:
+            order = jax.random.permutation(cohort_key(inputs.seed, first + index), inputs.weights.size)
+            cohort = Cohort(index=jnp.sort(order[: shape.cohort]))
+        elif inputs.present is not None:
+            cohort = Cohort(present=inputs.present[index])
+        clients = Clients(
+            jnp.arange(inputs.weights.size),
+            inputs.data,
+            inputs.noise,
+            inputs.weights,
+            inputs.tau[index] if inputs.tau.ndim == 2 else inputs.tau,
+            inputs.eta[index] if inputs.eta.ndim == 2 else inputs.eta,
+            state.clients,
+        )
+        server, states, calls = play_round(
+            shape.phases(inputs.numbers),
+            shape.objective,
+            shape.sampling,
+            shape.block,
+            state.server,
+            clients,
+            cohort,
+            inputs.seed,
+            first + index,
+        )
+        x = server.x
+        found = measure(
+            shape.objective,
+            inputs.data,
+            inputs.weights,
+            inputs.optimum,
+            x,
+            lambda function, *arrays: each_client(function, shape.block)(*arrays),
+        )
+        horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
+        inside = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm) & (jnp.linalg.norm(x) < horizon)
+        reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, inputs.limits, strict=True)]))
+        status = jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
+        return State(server, states), x, found, calls, status
+
+    if shape.members is not None:
+        axes = Inputs(*(0 if name in shape.members else None for name in Inputs._fields))
+        play = jax.vmap(play, in_axes=(axes, 0, None, None))
+
+    def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
+        def unfinished(carry: tuple[Any, State, Records]) -> Any:
+            index, _, records = carry
+            return (index < count) & jnp.any(records.status == RUNNING)
+
+        def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
+            index, before, records = carry
+            after, x, found, calls, status = play(inputs, before, first, index)
+            running = records.status == RUNNING
+            if shape.members is not None:  # a member that has finished waits for the others as it is
+                after = jax.tree.map(
+                    lambda new, old: jnp.where(running.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                    after,
+                    before,
+                )
+            records = Records(
+                records.x.at[index].set(x),
+                jax.tree.map(lambda log, value: log.at[index].set(value), records.measures, found),
+                records.calls.at[index].set(calls),
+                jnp.where(running, index + 1, records.filled),
+                jnp.where(running, status, records.status),
+            )
+            return index + 1, after, records
+
+        lead = (shape.capacity, *status.shape)
+        empty = jnp.zeros(lead, inputs.start.dtype)
+        records = Records(
+            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype),
+            Measures(empty, empty, empty, empty),
+            jnp.zeros(lead, jnp.int32),
+            jnp.zeros_like(status),
+            status,
+        )
+        _, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
+        return state, records
+
+    return jax.jit(advance)

@@ -1,0 +1,25 @@
+"""What goes wrong, told before any work starts: what was given, what is allowed, what to do."""
+
+
+class FedLinError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+
+class ArgumentError(FedLinError):
+    """A single argument is out of its range or of the wrong kind."""
+
+
+class PlanError(FedLinError):
+    """The numbers of local steps or the step sizes do not fit the problem or the algorithm."""
+
+
+class DataError(FedLinError):
+    """The clients' data cannot define the problem asked for."""
+
+
+class UnknownError(FedLinError):
+    """The problem does not know a constant or an optimum that was asked of it."""
+
+
+class CheckpointError(FedLinError):
+    """A checkpoint or a saved result cannot be read, or belongs to another run."""

@@ -1,0 +1,131 @@
+"""A link is a compressor with memory at both ends.
+
+The sender turns a value v into a payload p and updates its memory; the receiver turns the decoded message
+into its estimate of v and updates its own. Decoding and averaging are linear, so a server that receives
+from many clients keeps one memory, the mean of theirs, and takes the mean message.
+
+| link | sender | receiver |
+|---|---|---|
+| plain | p = C(v) | v̂ = p |
+| error_feedback | p = C(v + ρ), ρ ← v + ρ - p | v̂ = p |
+| innovation | p = C(v - h), h ← h + p | v̂ = h ← h + p |
+| shifted | p = C(v - h), h ← h + α p | v̂ = h + p, h ← h + α p |
+
+Error feedback is the paper's ρ_i and e (Algorithm 1, lines 11-15); innovation is EF21 (Richtárik et al.,
+NeurIPS 2021); shifted is DIANA (Mishchenko et al., 2019).
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+import jax.numpy as jnp
+
+from fedlin.checks import real
+from fedlin.compressors import Compressor, Payload, identity
+from fedlin.core import Key, Scalar, Vector
+from fedlin.errors import ArgumentError
+
+Memory = Vector | None  # None where nothing is remembered
+
+
+@dataclass(frozen=True)
+class Link:
+    """A compressor and the rule by which both ends remember."""
+
+    compressor: Compressor
+    rule: Literal["plain", "error_feedback", "innovation", "shifted"]
+    alpha: float = 1.0
+
+    def __repr__(self) -> str:
+        alpha = f", alpha={self.alpha}" if self.rule == "shifted" else ""
+        return f"{self.rule}({self.compressor}{alpha})"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every value arrives exactly, whatever came before."""
+        return self.compressor.lossless and self.rule != "shifted"
+
+    @property
+    def tracks(self) -> bool:
+        """Whether the receiver must remember, and so must not miss a message."""
+        return self.rule in ("innovation", "shifted")
+
+    @property
+    def dense(self) -> "Link":
+        """The same memories with nothing left out of the message: how a link starts or recovers."""
+        return replace(self, compressor=identity())
+
+    def check(self, dim: int) -> None:
+        """Refuse a dimension the compressor cannot serve."""
+        self.compressor.check(dim)
+
+    def sender(self, like: Vector) -> Memory:
+        """The sender's memory before the first message."""
+        return None if self.rule == "plain" else jnp.zeros_like(like)
+
+    def receiver(self, like: Vector) -> Memory:
+        """The receiver's memory before the first message."""
+        return jnp.zeros_like(like) if self.tracks else None
+
+    def send(self, key: Key, memory: Memory, value: Vector) -> tuple[Payload, Memory]:
+        """Encode `value` against the sender's memory."""
+        if memory is None:
+            return self.compressor.encode(key, value), None
+        if self.rule == "error_feedback":
+            total = value + memory
+            payload = self.compressor.encode(key, total)
+            return payload, total - payload.decode()
+        payload = self.compressor.encode(key, value - memory)
+        return payload, memory + self.alpha * payload.decode()
+
+    def receive(self, memory: Memory, message: Vector, participation: Scalar | float = 1.0) -> tuple[Vector, Memory]:
+        """The estimate of the value sent, from the decoded message (or the mean of many).
+
+        With `participation` below 1 the mean is over those who answered, and the memory is the mean over
+        all: the absent ones' memories have not moved.
+        """
+        if memory is None:
+            return message, None
+        moved = memory + self.alpha * participation * message
+        return (moved if self.rule == "innovation" else memory + message), moved
+
+
+@cache
+def plain(compressor: Compressor) -> Link:
+    """Forget what was not sent: C(v)."""
+    return Link(compressor, "plain")
+
+
+@cache
+def error_feedback(compressor: Compressor) -> Link:
+    """Add what was not sent to the next value: C(v + ρ)."""
+    return Link(compressor, "error_feedback")
+
+
+@cache
+def innovation(compressor: Compressor) -> Link:
+    """Send what changed since the receiver's last estimate: C(v - h)."""
+    return Link(compressor, "innovation")
+
+
+@cache
+def shifted(compressor: Compressor, alpha: float) -> Link:
+    """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h)."""
+    return Link(compressor, "shifted", real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"))
+
+
+def as_link(value: Link | Compressor, name: str) -> Link:
+    """A link as it is; a bare compressor as its error feedback, or plain where nothing is lost.
+
+    >>> from fedlin.compressors import top_k
+    >>> as_link(top_k(3), "uplink")
+    error_feedback(top_k(3))
+    """
+    if isinstance(value, Link):
+        return value
+    if isinstance(value, Compressor):
+        return plain(value) if value.lossless else error_feedback(value)
+    raise ArgumentError(
+        f"{name} = {value!r} is neither a link nor a compressor: give one such as top_k(10) or innovation(top_k(10))."
+    )

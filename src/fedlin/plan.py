@@ -1,0 +1,100 @@
+"""Who does how much: the numbers of local steps τ_i and the step sizes η_i, fixed or changing every round."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import finite, positive, positive_integer
+from fedlin.errors import PlanError
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """τ_i and η_i for every client: scalars, arrays (m,), or arrays (rounds, m) that change every round.
+
+    >>> Plan(tau=[2, 5], eta=[0.1, 0.04])
+    Plan(tau=[2 5], eta=[0.1  0.04])
+    """
+
+    tau: NDArray[np.int32]  # τ_i
+    eta: NDArray[np.float64]  # η_i
+
+    def __init__(self, tau: ArrayLike, eta: ArrayLike) -> None:
+        object.__setattr__(self, "tau", _steps(tau))
+        object.__setattr__(self, "eta", _sizes(eta))
+
+    @classmethod
+    def scaled(cls, tau: ArrayLike, eta_bar: float) -> "Plan":
+        """η_i = η̄/τ_i: the same progress a round for everyone, whatever the speed of the machine.
+
+        >>> Plan.scaled([1, 4], 0.2).eta.tolist()
+        [0.2, 0.05]
+        """
+        steps = _steps(tau)
+        return cls(steps, positive("eta_bar", eta_bar) / steps)
+
+    def __repr__(self) -> str:
+        def show(values: NDArray[Any]) -> str:
+            return np.array2string(values, precision=3, threshold=6)
+
+        return f"Plan(tau={show(self.tau)}, eta={show(self.eta)})"
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds a changing plan covers; None if it is the same in every round."""
+        varying = [a.shape[0] for a in (self.tau, self.eta) if a.ndim == 2]
+        return min(varying) if varying else None
+
+    def rows(self, clients: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """τ and η for `clients` clients over `rounds` rounds: (m,) if fixed, (rounds, m) if changing."""
+        for name, array in (("tau", self.tau), ("eta", self.eta)):
+            if array.ndim > 0 and array.shape[-1] != clients:
+                raise PlanError(
+                    f"{name} has {array.shape[-1]} entries for {clients} clients: give one number, an array "
+                    f"of {clients}, or an array (rounds, {clients})."
+                )
+            if array.ndim == 2 and array.shape[0] < rounds:
+                raise PlanError(
+                    f"{name} covers {array.shape[0]} rounds and the run has {rounds}: give at least as many rows."
+                )
+        shape = (rounds, clients) if self.rounds is not None else (clients,)
+        cut = [a[:rounds] if a.ndim == 2 else a for a in (self.tau, self.eta)]
+        return np.broadcast_to(cut[0], shape), np.broadcast_to(cut[1], shape)
+
+
+def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int | None = None) -> NDArray[np.int32]:
+    """τ_i uniform on {low, ..., high}, once or anew in every round.
+
+    >>> draw_steps(3, 2, 100, seed=1).tolist()
+    [48, 52, 76]
+    """
+    low, high = positive_integer("low", low), positive_integer("high", high)
+    if high < low:
+        raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
+    shape = (clients,) if rounds is None else (rounds, clients)
+    return np.random.default_rng(seed).integers(low, high + 1, shape).astype(np.int32)
+
+
+def _steps(tau: ArrayLike) -> NDArray[np.int32]:
+    array = _shaped("tau", finite("tau", tau, PlanError))
+    if np.any(array < 1) or np.any(array != np.round(array)):
+        bad = array[(array < 1) | (array != np.round(array))][0]
+        raise PlanError(f"tau holds {bad:g}: every client needs a whole number of local steps of at least 1.")
+    return array.astype(np.int32)
+
+
+def _sizes(eta: ArrayLike) -> NDArray[np.float64]:
+    array = _shaped("eta", finite("eta", eta, PlanError))
+    if np.any(array <= 0):
+        raise PlanError(f"eta holds {array[array <= 0][0]:g}: every step size must be above 0.")
+    return array.astype(np.float64)
+
+
+def _shaped(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim > 2 or array.size == 0:
+        raise PlanError(
+            f"{name} has shape {array.shape}: give one number, an array (clients,) or an array (rounds, clients)."
+        )
+    return array

@@ -1,0 +1,138 @@
+"""Logistic regression: f_i(x) = mean or sum over rows of log(1 + exp(-y aᵀx)) + (l2/2)‖x‖² + λ Σ_j x_j²/(1 + x_j²)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log1p
+
+from fedlin.checks import nonnegative
+from fedlin.core import Scalar, Vector
+from fedlin.errors import DataError, UnknownError
+from fedlin.problems.entropy import above_tangent
+from fedlin.problems.objective import Objective, prox_by_newton
+from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
+from fedlin.problems.solver import minimise
+
+Array = NDArray[Any]
+
+
+def _loss(sheet: Sheet, x: Vector) -> Scalar:
+    return sheet.weight @ jax.nn.softplus(-sheet.y * (sheet.X @ x)) + sheet.l2 * (x @ x) / 2
+
+
+def _grad(sheet: Sheet, x: Vector) -> Vector:
+    slope = -sheet.weight * sheet.y * jax.nn.sigmoid(-sheet.y * (sheet.X @ x))
+    return slope @ sheet.X + sheet.l2 * x
+
+
+def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
+    margins = sheet.y[:, None] * (sheet.X @ jnp.stack([x, y], axis=1))
+    wrong = jax.nn.sigmoid(-margins[:, 1])  # the probability of the other label at y
+    step = margins[:, 1] - margins[:, 0]
+    bent = above_tangent(jnp.stack([1 - wrong, wrong], axis=1), jnp.stack([jnp.zeros_like(step), step], axis=1))
+    return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+
+
+CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_loss))
+
+
+def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:
+    sheet, lam = data
+    return _loss(sheet, x) + lam * jnp.sum(x**2 / (1 + x**2))
+
+
+def _grad_bent(data: tuple[Sheet, Scalar], x: Vector) -> Vector:
+    sheet, lam = data
+    return _grad(sheet, x) + lam * 2 * x / (1 + x**2) ** 2
+
+
+NONCONVEX = Objective(_loss_bent, _grad_bent)
+
+
+class Logistic(Problem):
+    """Clients with labels -1 and +1."""
+
+    def __init__(self, sheet: Sheet, nonconvex: float) -> None:
+        self.sheet = sheet
+        self.nonconvex = nonconvex  # λ
+        clients = len(sheet.length)
+        data = (sheet, np.full(clients, nonconvex, sheet.X.dtype)) if nonconvex else sheet
+        start = np.zeros(sheet.X.shape[-1], sheet.X.dtype)
+        super().__init__(NONCONVEX if nonconvex else CONVEX, data, start=start, clients=clients)
+
+    def curvature(self) -> tuple[Array, Array]:
+        # The second derivative of x²/(1+x²) lies in [-1/2, 2].
+        l2, lam = float(self.sheet.l2[0]), self.nonconvex
+        largest = largest_eigenvalues(self.sheet) / 4 + l2 + 2 * lam
+        return largest, np.full(self.clients, max(l2 - lam / 2, 0.0))
+
+    def solve(self) -> Optimum:
+        if self.nonconvex:
+            raise UnknownError(
+                f"{self!r} with nonconvex={self.nonconvex:g} has no known global minimum: "
+                "use the loss and the gradient norm, or set nonconvex=0."
+            )
+        X = self.sheet.X.reshape(-1, self.dim).astype(np.float64)
+        labels = self.sheet.y.reshape(-1).astype(np.float64)
+        weight = (self.weights[:, None] * self.sheet.weight).reshape(-1)
+        used = weight > 0
+        X, weight = X[used] * labels[used, None], weight[used]
+        l2 = float(self.sheet.l2[0])
+
+        def value(x: Array) -> float:
+            margin = X @ x
+            return float(weight @ (np.maximum(-margin, 0) + log1p(np.exp(-np.abs(margin)))) + l2 * (x @ x) / 2)
+
+        def grad(x: Array) -> Array:
+            return np.asarray(l2 * x - (weight * expit(-(X @ x))) @ X)
+
+        def curvature(x: Array) -> Any:
+            margin = X @ x
+            bend = weight * expit(margin) * expit(-margin)
+            return lambda v: l2 * v + (bend * (X @ v)) @ X
+
+        x = minimise(value, grad, curvature, np.zeros(self.dim))
+        if l2 == 0 and np.all(X @ x > 0):
+            raise UnknownError(
+                f"{self!r} has no minimiser: a hyperplane separates the labels, so the loss falls for ever. "
+                "Set l2 above 0."
+            )
+        return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
+
+    def rows(self) -> Rows:
+        if self.nonconvex:
+            return Rows(self.data, _take_bent, _grad_bent)
+        return Rows(self.sheet, take_rows, _grad)
+
+
+def _take_bent(data: tuple[Sheet, Scalar], key: jax.Array, size: int) -> tuple[Sheet, Scalar]:
+    return take_rows(data[0], key, size), data[1]
+
+
+def logistic(
+    X: ArrayLike | Sequence[ArrayLike],
+    y: ArrayLike | Sequence[ArrayLike],
+    l2: float = 0.0,
+    reduction: str = "mean",
+    *,
+    nonconvex: float = 0.0,
+) -> Logistic:
+    """Labels in {-1, +1}; X is (m, n, d) or a list of (n_i, d). `nonconvex` is λ of the bounded regulariser.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((2, 8, 3))
+    >>> problem = logistic(X, np.sign(X[..., 0]), l2=0.1)
+    >>> float(np.linalg.norm(problem.grad(problem.minimizer))) < 1e-12
+    True
+    """
+    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    wrong = (sheet.weight > 0) & ~np.isin(sheet.y, (-1, 1))
+    if np.any(wrong):
+        i, j = np.argwhere(wrong)[0]
+        raise DataError(f"y of client {i} holds {sheet.y[i, j]:g}: labels must be -1 or +1. Map 0/1 labels by 2*y - 1.")
+    return Logistic(sheet, nonnegative("nonconvex", nonconvex))

@@ -1,0 +1,87 @@
+"""What one client computes from its data, as pure functions: the part of a problem that fixes the program."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.core import Key, Scalar, Vector
+
+Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
+
+
+class Descent(NamedTuple):
+    """The arguments of local work, complete: see `fedlin.core.Descend`."""
+
+    start: Vector
+    shift: Vector | float
+    pull: Scalar | float
+    center: Vector
+    steps: Scalar | int
+    eta: Scalar | float
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f_i and its derivatives, as functions of client i's data."""
+
+    loss: Callable[[Data, Vector], Scalar]
+    grad: Callable[[Data, Vector], Vector]
+    # f_i(x) - f_i(y) - ⟨∇f_i(y), x - y⟩, computed without cancellation; its mean at y = x* is the gap.
+    divergence: Callable[[Data, Vector, Vector], Scalar] | None = None
+    prox: Callable[[Data, Vector, Scalar], Vector] | None = None
+    descend: Callable[[Data, Descent], Vector] | None = None  # faster than the loop over gradients
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A noisy oracle: an unbiased estimate of ∇f_i from the client's data, `noise` and a key."""
+
+    grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
+
+
+def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:
+    """x ← x - η(∇f_i(x) + shift + pull (x - center)), `steps` times."""
+
+    def step(index: Scalar, x: Vector) -> Vector:
+        slope = grad(x, jax.random.fold_in(key, index))
+        return x - work.eta * (slope + work.shift + work.pull * (x - work.center))
+
+    result: Vector = jax.lax.fori_loop(0, work.steps, step, work.start)
+    return result
+
+
+def prox_by_newton(
+    loss: Callable[[Data, Vector], Scalar], iterations: int = 60
+) -> Callable[[Data, Vector, Scalar], Vector]:
+    """argmin_x f_i(x) + ‖x - u‖²/(2s) for convex f_i, by Newton's method with halved steps."""
+
+    def prox(data: Data, u: Vector, s: Scalar) -> Vector:
+        def value(x: Vector) -> Scalar:
+            total: Scalar = loss(data, x) + jnp.sum((x - u) ** 2) / (2 * s)
+            return total
+
+        slope, curvature = jax.grad(value), jax.hessian(value)
+        tolerance = float(np.finfo(u.dtype).eps) * (1 + jnp.linalg.norm(u)) / s
+
+        def improve(carry: tuple[Scalar, Vector, Scalar]) -> tuple[Scalar, Vector, Scalar]:
+            count, x, _ = carry
+            g = slope(x)
+            move: Vector = jnp.linalg.solve(curvature(x), g)
+            sizes = 0.5 ** jnp.arange(20, dtype=u.dtype)
+            trials = jax.vmap(lambda size: jnp.linalg.norm(slope(x - size * move)))(sizes)
+            best = jnp.argmin(trials)
+            return count + 1, x - sizes[best] * move, trials[best]
+
+        def unfinished(carry: tuple[Scalar, Vector, Scalar]) -> Scalar:
+            going: Scalar = (carry[0] < iterations) & (carry[2] > tolerance)
+            return going
+
+        first = (jnp.zeros((), jnp.int32), u, jnp.linalg.norm(slope(u)))
+        result: Vector = jax.lax.while_loop(unfinished, improve, first)[1]
+        return result
+
+    return prox

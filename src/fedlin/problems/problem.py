@@ -1,0 +1,257 @@
+"""What is minimised: f = Σ w_i f_i over the clients, with everything that is known about it."""
+
+import copy
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import finite
+from fedlin.core import Scalar, Vector
+from fedlin.errors import ArgumentError, UnknownError
+from fedlin.layout import Each, choose_block, each_client
+from fedlin.precision import precision
+from fedlin.problems.objective import Data, Objective, Sampling
+
+Array = NDArray[Any]
+
+
+class Optimum(NamedTuple):
+    """Where f is least; `hessian` is f's own where it is constant, which makes measuring cheap and exact."""
+
+    x: Any  # x*
+    value: Any  # f*
+    hessian: Any = None
+
+
+class Measures(NamedTuple):
+    """What is read off a model after every round; gap and distance are NaN where x* is not known."""
+
+    loss: Any  # f(x)
+    grad_norm: Any  # ‖∇f(x)‖
+    gap: Any  # f(x) - f*
+    distance: Any  # ‖x - x*‖²
+
+
+class Rows(NamedTuple):
+    """How to draw a mini-batch from a client: its rows, and the gradient of f_i restricted to a few of them."""
+
+    data: Data
+    take: Any  # (data, key, size) -> data
+    grad: Any  # (data, x) -> vector
+
+
+class Problem:
+    """Base of all problems. Subclasses say what they know by overriding `curvature` and `solve`."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        data: Data,
+        *,
+        start: Array,
+        clients: int,
+        sampling: Sampling | None = None,
+        noise: Data = None,
+    ) -> None:
+        self.objective = objective
+        self.data = data
+        self.start = start
+        self.clients = clients
+        self.weights = np.full(clients, 1 / clients)
+        self.sampling = sampling
+        self.noise = noise
+
+    @property
+    def dim(self) -> int:
+        """d, the number of entries of a model."""
+        return int(self.start.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision in which everything about this problem is computed."""
+        return self.start.dtype
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(clients={self.clients}, dim={self.dim}, dtype={self.dtype})"
+
+    # What is known. Subclasses override the two that compute; the rest follows.
+
+    def curvature(self) -> tuple[Array, Array]:
+        """L_i and μ_i of every client."""
+        raise UnknownError(
+            f"{self!r} does not know its smoothness: give step sizes yourself, or pass smoothness= when building it."
+        )
+
+    def solve(self) -> Optimum:
+        """x* and f*."""
+        raise UnknownError(f"{self!r} does not know its minimiser: pass minimizer= when building it, if you do.")
+
+    @cached_property
+    def _curvature(self) -> tuple[Array, Array]:
+        return self.curvature()
+
+    @property
+    def smoothness_each(self) -> Array:
+        """L_i."""
+        return self._curvature[0]
+
+    @property
+    def strong_convexity_each(self) -> Array:
+        """μ_i; zero where f_i is convex and no more."""
+        return self._curvature[1]
+
+    @property
+    def smoothness(self) -> float:
+        """L = max L_i."""
+        return float(np.max(self.smoothness_each))
+
+    @property
+    def strong_convexity(self) -> float:
+        """μ = min μ_i."""
+        return float(np.min(self.strong_convexity_each))
+
+    @property
+    def condition(self) -> float:
+        """κ = L/μ."""
+        if self.strong_convexity <= 0:
+            raise UnknownError(f"{self!r} is not strongly convex (μ = 0), so it has no condition number κ = L/μ.")
+        return self.smoothness / self.strong_convexity
+
+    @property
+    def polyak_lojasiewicz(self) -> float:
+        """μ of ‖∇f‖² ≥ 2μ(f - f*): the strong convexity, unless a subclass knows better."""
+        if self.strong_convexity <= 0:
+            raise UnknownError(f"{self!r} does not know a Polyak-Łojasiewicz constant.")
+        return self.strong_convexity
+
+    @cached_property
+    def device_data(self) -> Data:
+        """The clients' data where JAX computes, moved there once."""
+        with precision(self.dtype):
+            return jax.device_put(self.data)
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """x*, f* and, for quadratics, the Hessian of f; an error where they are not known."""
+        return self.solve()
+
+    @property
+    def known_optimum(self) -> Optimum | None:
+        """The optimum, or None where it is not known."""
+        try:
+            return self.optimum
+        except UnknownError:
+            return None
+
+    @property
+    def minimizer(self) -> Array:
+        """x*."""
+        return np.asarray(self.optimum.x)
+
+    @property
+    def minimum(self) -> float:
+        """f*."""
+        return float(self.optimum.value)
+
+    # Evaluation, in the problem's own precision.
+
+    def loss(self, x: ArrayLike) -> float:
+        """f(x)."""
+        return float(self.measure(x).loss)
+
+    def gap(self, x: ArrayLike) -> float:
+        """f(x) - f*, without cancellation."""
+        self.optimum  # noqa: B018 - raises where x* is not known
+        return float(self.measure(x).gap)
+
+    def grad(self, x: ArrayLike) -> Array:
+        """∇f(x)."""
+        with precision(self.dtype):
+            block = choose_block("auto", self.data, self.clients)
+            weights = jnp.asarray(self.weights, self.dtype)
+            return np.asarray(
+                _mean_gradient(self.objective, block)(self.device_data, weights, self.check_point(x, "x"))
+            )
+
+    def measure(self, x: ArrayLike) -> Measures:
+        """Everything that is recorded of a model."""
+        with precision(self.dtype):
+            block = choose_block("auto", self.data, self.clients)
+            weights = jnp.asarray(self.weights, self.dtype)
+            point = self.check_point(x, "x")
+            found: Measures = _measure(self.objective, block)(self.device_data, weights, self.known_optimum, point)
+            return found
+
+    def check_point(self, x: ArrayLike, name: str) -> Array:
+        """`x` as a model of this problem, or an error that says what fits."""
+        point = finite(name, x, ArgumentError)
+        if point.shape != (self.dim,):
+            raise ArgumentError(
+                f"{name} has shape {point.shape} and the model has {self.dim} entries: give shape ({self.dim},)."
+            )
+        return point.astype(self.dtype)
+
+    def weighted(self, weights: ArrayLike) -> "Problem":
+        """The same clients with f = Σ w_i f_i, w scaled to sum to one."""
+        array = finite("weights", weights, ArgumentError)
+        if array.shape != (self.clients,):
+            raise ArgumentError(
+                f"weights has shape {array.shape} for {self.clients} clients: give one weight for each client."
+            )
+        if np.any(array < 0) or not np.any(array > 0):
+            raise ArgumentError(f"weights are {array.tolist()}: none may be negative and at least one must be above 0.")
+        other = copy.copy(self)
+        other.__dict__.pop("optimum", None)
+        other.weights = array / array.sum()
+        return other
+
+    def rows(self) -> Rows:
+        """The clients' data row by row, for mini-batches."""
+        raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
+
+
+def measure(
+    objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
+) -> Measures:
+    """The measures of a model, as traced code; `each` applies a function to every client."""
+    if optimum is not None and optimum.hessian is not None:
+        move = x - optimum.x
+        force = optimum.hessian @ move
+        gap = move @ force / 2
+        return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+
+    def one(client: Data) -> tuple[Scalar, Vector, Scalar]:
+        known = optimum is not None and objective.divergence is not None
+        gap = objective.divergence(client, x, optimum.x) if known else jnp.full((), jnp.nan, x.dtype)  # type: ignore[misc,union-attr]
+        return objective.loss(client, x), objective.grad(client, x), gap
+
+    losses, grads, gaps = each(one, data)
+    loss = weights @ losses
+    gap = weights @ gaps
+    distance = jnp.full((), jnp.nan, x.dtype)
+    if optimum is not None:
+        distance = jnp.sum((x - optimum.x) ** 2)
+        if objective.divergence is None:
+            gap = loss - optimum.value
+    return Measures(loss, jnp.linalg.norm(weights @ grads), gap, distance)
+
+
+@cache
+def _measure(objective: Objective, block: int | None) -> Any:
+    def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Measures:
+        return measure(objective, data, weights, optimum, x, lambda f, *a: each_client(f, block)(*a))
+
+    return jax.jit(run)
+
+
+@cache
+def _mean_gradient(objective: Objective, block: int | None) -> Any:
+    def run(data: Data, weights: Vector, x: Vector) -> Vector:
+        grads: Vector = each_client(lambda client: objective.grad(client, x), block)(data)
+        return weights @ grads
+
+    return jax.jit(run)

@@ -1,0 +1,64 @@
+"""Least squares over rows, and the paper's synthetic instance of it (Section 7)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedlin.checks import nonnegative, positive_integer
+from fedlin.core import Vector
+from fedlin.problems.problem import Rows
+from fedlin.problems.quadratic import Quadratic
+from fedlin.problems.rows import Sheet, stack_rows, take_rows
+
+
+def _grad_rows(sheet: Sheet, x: Vector) -> Vector:
+    return sheet.X.T @ (sheet.weight * (sheet.X @ x - sheet.y)) + sheet.l2 * x
+
+
+def regression(
+    X: ArrayLike | Sequence[ArrayLike],
+    y: ArrayLike | Sequence[ArrayLike],
+    *,
+    l2: float = 0.0,
+    reduction: str = "sum",
+    closed_form: bool = True,
+) -> Quadratic:
+    """f_i(x) = ½ Σ_j (a_jᵀx - y_j)² + (l2/2)‖x‖², or the mean over rows; X is (m, n, d) or a list of (n_i, d).
+
+    >>> import numpy as np
+    >>> regression([np.eye(2), np.ones((1, 2))], [np.array([1.0, 2.0]), np.array([3.0])]).minimizer.round(3).tolist()
+    [1.0, 2.0]
+    """
+    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    weighted = sheet.X * sheet.weight[..., None]
+    A = np.matmul(weighted.transpose(0, 2, 1), sheet.X) + l2 * np.eye(sheet.X.shape[-1], dtype=sheet.X.dtype)
+    b = np.einsum("inj,in->ij", weighted, sheet.y)
+    c = np.einsum("in,in,in->i", sheet.weight, sheet.y, sheet.y) / 2
+    A = (A + A.transpose(0, 2, 1)) / 2
+    return Quadratic(A, b, c, closed_form, Rows(sheet, take_rows, _grad_rows))
+
+
+def least_squares(
+    clients: int = 20,
+    dim: int = 100,
+    samples: int = 500,
+    alpha: float = 10.0,
+    seed: int = 0,
+    *,
+    closed_form: bool = True,
+) -> Quadratic:
+    """The paper's instance: f_i = ½‖A_i x - b_i‖², b_i = A_i x_i + ε_i, entries of A_i ~ N(0, 1),
+    x_i ~ N(u_i, 1) with u_i ~ N(0, α), ε_i ~ N(0, 0.5). Larger `alpha` means clients that differ more.
+
+    >>> least_squares(clients=3, dim=4, samples=10, seed=1)
+    Quadratic(clients=3, dim=4, dtype=float64)
+    """
+    clients, dim = positive_integer("clients", clients), positive_integer("dim", dim)
+    samples, alpha = positive_integer("samples", samples), nonnegative("alpha", alpha)
+    draw = np.random.default_rng(seed)
+    A = draw.standard_normal((clients, samples, dim))
+    u = np.sqrt(alpha) * draw.standard_normal((clients, 1))  # u_i, one number a client
+    truth = u + draw.standard_normal((clients, dim))  # x_i
+    b = np.einsum("inj,ij->in", A, truth) + np.sqrt(0.5) * draw.standard_normal((clients, samples))
+    return regression(A, b, closed_form=closed_form)

@@ -1,0 +1,78 @@
+"""Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import finite, one_of
+from fedlin.core import Key
+from fedlin.errors import DataError
+
+Array = NDArray[Any]
+
+
+class Sheet(NamedTuple):
+    """One client's rows. f_i = Σ_j weight_j loss_j + (l2/2)‖x‖²; a mean has weights 1/n_i, a sum has 1."""
+
+    X: jax.Array  # (n, d)
+    y: jax.Array  # (n,)
+    weight: jax.Array  # (n,), zero for padding
+    length: jax.Array  # n_i
+    l2: jax.Array
+
+
+def stack_rows(
+    X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike], l2: float, reduction: str
+) -> Sheet:
+    """All clients' rows with a leading client axis; clients may differ in their number of rows."""
+    one_of("reduction", reduction, ("mean", "sum"))
+    if len(X) != len(y):  # type: ignore[arg-type]
+        raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
+    if len(X) == 0:  # type: ignore[arg-type]
+        raise DataError("X has no clients: give at least one.")
+    features = [finite(f"X of client {i}", part) for i, part in enumerate(X)]  # type: ignore[arg-type]
+    targets = [finite(f"y of client {i}", part) for i, part in enumerate(y)]  # type: ignore[arg-type]
+    for i, (rows, labels) in enumerate(zip(features, targets, strict=True)):
+        if rows.ndim != 2:
+            raise DataError(f"X of client {i} has shape {rows.shape}: give one row a sample, shape (n_i, d).")
+        if len(rows) == 0:
+            raise DataError(f"client {i} has no rows: leave it out, or give it at least one.")
+        if rows.shape[1] != features[0].shape[1]:
+            raise DataError(
+                f"client {i} has {rows.shape[1]} features and client 0 has {features[0].shape[1]}: "
+                "all clients must share one feature space."
+            )
+        if labels.shape != (len(rows),):
+            raise DataError(f"y of client {i} has shape {labels.shape} for {len(rows)} rows: give ({len(rows)},).")
+    dtype = np.result_type(*features)
+    counts = np.array([len(rows) for rows in features], np.int32)
+    longest = int(counts.max())
+    shapes = ((len(counts), longest, features[0].shape[1]), (len(counts), longest), (len(counts), longest))
+    X_all, y_all, weight = (np.zeros(shape, dtype) for shape in shapes)
+    for i, n in enumerate(counts):
+        X_all[i, :n], y_all[i, :n] = features[i], targets[i]
+        weight[i, :n] = 1 / n if reduction == "mean" else 1
+    # On the host the fields are NumPy arrays; the type says what the traced functions see.
+    stacked: Any = (X_all, y_all, weight, counts, np.full(len(counts), l2, dtype))
+    return Sheet(*stacked)
+
+
+def take_rows(sheet: Sheet, key: Key, size: int) -> Sheet:
+    """`size` rows drawn with replacement, weighted so that the gradient stays unbiased."""
+    picked = jax.random.randint(key, (size,), 0, sheet.length)
+    scale = sheet.length.astype(sheet.X.dtype) / size
+    return Sheet(sheet.X[picked], sheet.y[picked], sheet.weight[picked] * scale, jnp.int32(size), sheet.l2)
+
+
+def largest_eigenvalues(sheet: Sheet) -> Array:
+    """λ_max(Σ_j weight_j a_j a_jᵀ) of every client."""
+    scaled = np.asarray(sheet.X) * np.sqrt(sheet.weight)[..., None]
+    if scaled.shape[1] >= scaled.shape[2]:
+        gram = np.einsum("inj,ink->ijk", scaled, scaled, optimize=True)
+    else:
+        gram = np.einsum("inj,ikj->ink", scaled, scaled, optimize=True)
+    return np.asarray(np.linalg.eigvalsh(gram)[:, -1])

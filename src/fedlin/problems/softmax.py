@@ -1,0 +1,126 @@
+"""Softmax regression: f_i(W) = mean or sum over rows of log Σ_c exp(w_cᵀa) - w_yᵀa, + (l2/2)‖W‖².
+
+The model is W, shape (d, K), flat.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+from scipy.special import softmax as probabilities
+
+from fedlin.checks import nonnegative
+from fedlin.core import Scalar, Vector
+from fedlin.errors import DataError, UnknownError
+from fedlin.problems.entropy import above_tangent
+from fedlin.problems.objective import Objective, prox_by_newton
+from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
+from fedlin.problems.solver import minimise
+
+Array = NDArray[Any]
+
+
+@cache
+def objective(classes: int) -> Objective:
+    """The functions for K classes."""
+
+    def logits(sheet: Sheet, x: Vector) -> Vector:
+        return sheet.X @ x.reshape(-1, classes)
+
+    def loss(sheet: Sheet, x: Vector) -> Scalar:
+        z = logits(sheet, x)
+        chosen = jnp.take_along_axis(z, sheet.y.astype(jnp.int32)[:, None], axis=1)[:, 0]
+        return sheet.weight @ (jax.nn.logsumexp(z, axis=1) - chosen) + sheet.l2 * (x @ x) / 2
+
+    def grad(sheet: Sheet, x: Vector) -> Vector:
+        hit = jax.nn.one_hot(sheet.y.astype(jnp.int32), classes, dtype=x.dtype)
+        slope = sheet.weight[:, None] * (jax.nn.softmax(logits(sheet, x), axis=1) - hit)
+        return (sheet.X.T @ slope).ravel() + sheet.l2 * x
+
+    def divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
+        here = logits(sheet, y)
+        bent = above_tangent(jax.nn.softmax(here, axis=1), logits(sheet, x) - here)
+        return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+
+    return Objective(loss, grad, divergence, prox_by_newton(loss))
+
+
+class Softmax(Problem):
+    """Clients with labels 0..K-1."""
+
+    def __init__(self, sheet: Sheet, classes: int) -> None:
+        self.classes = classes
+        start = np.zeros(sheet.X.shape[-1] * classes, sheet.X.dtype)
+        super().__init__(objective(classes), sheet, start=start, clients=len(sheet.length))
+
+    def curvature(self) -> tuple[Array, Array]:
+        # The Hessian of log Σ exp is at most I/2 (Böhning, 1992).
+        l2 = float(self.data.l2[0])
+        return largest_eigenvalues(self.data) / 2 + l2, np.full(self.clients, l2)
+
+    def solve(self) -> Optimum:
+        d, K, l2 = self.data.X.shape[-1], self.classes, float(self.data.l2[0])
+        weight = (self.weights[:, None] * self.data.weight).reshape(-1)
+        used = weight > 0
+        X, weight = self.data.X.reshape(-1, d)[used].astype(np.float64), weight[used]
+        labels = self.data.y.reshape(-1)[used].astype(int)
+        hit = np.eye(K)[labels]
+
+        def value(x: Array) -> float:
+            z = X @ x.reshape(d, K)
+            return float(weight @ (logsumexp(z, axis=1) - z[np.arange(len(z)), labels]) + l2 * (x @ x) / 2)
+
+        def grad(x: Array) -> Array:
+            p = probabilities(X @ x.reshape(d, K), axis=1)
+            return np.asarray((X.T @ (weight[:, None] * (p - hit))).ravel() + l2 * x)
+
+        def curvature(x: Array) -> Any:
+            p = probabilities(X @ x.reshape(d, K), axis=1)
+
+            def times(v: Array) -> Array:
+                u = X @ v.reshape(d, K)
+                bend = p * (u - np.sum(p * u, axis=1, keepdims=True))
+                return np.asarray((X.T @ (weight[:, None] * bend)).ravel() + l2 * v)
+
+            return times
+
+        x = minimise(value, grad, curvature, np.zeros(self.dim))
+        if l2 == 0 and np.all(np.argmax(X @ x.reshape(d, K), axis=1) == labels):
+            raise UnknownError(
+                f"{self!r} has no minimiser: the classes can be separated, so the loss falls for ever. Set l2 above 0."
+            )
+        return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
+
+    def rows(self) -> Rows:
+        return Rows(self.data, take_rows, self.objective.grad)
+
+
+def softmax(
+    X: ArrayLike | Sequence[ArrayLike],
+    y: ArrayLike | Sequence[ArrayLike],
+    l2: float = 0.0,
+    reduction: str = "mean",
+    *,
+    classes: int | None = None,
+) -> Softmax:
+    """Labels 0..K-1; X is (m, n, d) or a list of (n_i, d). K is one more than the largest label unless given.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((2, 9, 3))
+    >>> softmax(X, np.tile([0, 1, 2], (2, 3)), l2=0.1).dim
+    9
+    """
+    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    labels = sheet.y[sheet.weight > 0]
+    count = int(labels.max()) + 1 if classes is None else classes
+    if np.any(labels != np.round(labels)) or labels.min() < 0 or labels.max() >= count or count < 2:
+        raise DataError(
+            f"y holds labels from {labels.min():g} to {labels.max():g}: give whole numbers 0..K-1 with K = {count} ≥ 2."
+        )
+    return Softmax(sheet, count)

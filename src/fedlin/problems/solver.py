@@ -1,0 +1,56 @@
+"""Newton's method with conjugate gradients, for the minimisers of logistic and softmax regression."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+
+from fedlin.errors import UnknownError
+
+Array = NDArray[np.float64]
+TOLERANCE = 1e-12  # the gradient norm at which a minimiser counts as found
+
+
+def minimise(
+    value: Callable[[Array], float],
+    grad: Callable[[Array], Array],
+    curvature: Callable[[Array], Callable[[Array], Array]],
+    start: Array,
+    *,
+    iterations: int = 200,
+) -> Array:
+    """argmin of a smooth convex function, to a gradient norm of 1e-12 or an error with the one reached.
+
+    `curvature(x)` returns the map v ↦ ∇²f(x) v.
+    """
+    x, slope = start, grad(start)
+    norm = float(np.linalg.norm(slope))
+    for _ in range(iterations):
+        if norm <= TOLERANCE:
+            return x
+        operator: Any = LinearOperator((x.size, x.size), matvec=curvature(x), dtype=np.float64)
+        move, _ = cg(operator, -slope, rtol=max(1e-10, min(0.1, norm)), maxiter=20 * x.size)
+        size, here = 1.0, value(x)
+        while True:
+            trial = x + size * move
+            trial_slope = grad(trial)
+            trial_norm = float(np.linalg.norm(trial_slope))
+            # Near the optimum the value no longer resolves progress; the gradient still does.
+            if value(trial) < here - 1e-4 * size * abs(slope @ move) or trial_norm < norm / 2:
+                break
+            size /= 2
+            if size < 1e-8:
+                return _finished(x, norm)
+        x, slope, norm = trial, trial_slope, trial_norm
+    return _finished(x, norm)
+
+
+def _finished(x: Array, norm: float) -> Array:
+    if norm <= TOLERANCE:
+        return x
+    raise UnknownError(
+        f"the minimiser could not be found: the solver stopped at a gradient norm of {norm:.2e}, not {TOLERANCE:g}. "
+        "Add l2 regularisation, or scale the features."
+    )

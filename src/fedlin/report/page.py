@@ -1,0 +1,61 @@
+"""The report: a folder that opens in a browser from disk, with no network."""
+
+import csv
+import json
+from collections.abc import Sequence
+from itertools import repeat
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from fedlin.report.figure import Figure
+from fedlin.report.folder import staged
+from fedlin.report.markup import page, stem
+from fedlin.report.paper import save
+from fedlin.report.verdict import Verdict
+
+
+def write_report(
+    verdicts: Sequence[Verdict],
+    folder: Path | str,
+    *,
+    title: str = "FedLin, claim by claim",
+    command: str = "fedlin reproduce",
+) -> Path:
+    """Write the report and return its page; a report already there is replaced, anything else is left alone.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     page = write_report([Verdict("demo", "A demo", "One is one.", {}, ())], Path(home) / "report")
+    ...     "One is one." in page.read_text(encoding="utf-8")
+    True
+    """
+    home = Path(folder)
+    with staged(home) as fresh:
+        (fresh / "figures").mkdir()
+        (fresh / "data").mkdir()
+        for verdict in verdicts:
+            for figure in verdict.figures:
+                name = stem(verdict, figure)
+                save(figure, fresh / "figures", name)
+                _write_csv(figure, fresh / "data" / f"{name}.csv")
+        _write(fresh / "plotly.min.js", get_plotlyjs())
+        _write(fresh / "verdicts.json", json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n")
+        _write(fresh / "index.html", page(verdicts, title, command))
+    return home / "index.html"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _write_csv(figure: Figure, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("panel", "curve", "kind", "x", "y", "low", "high"))
+        for panel in figure.panels:
+            for curve in panel.curves:
+                low = repeat("") if curve.low is None else curve.low.tolist()
+                high = repeat("") if curve.high is None else curve.high.tolist()
+                for numbers in zip(curve.x.tolist(), curve.y.tolist(), low, high, strict=False):
+                    table.writerow((panel.title, curve.label, curve.kind, *numbers))

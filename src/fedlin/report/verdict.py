@@ -1,0 +1,95 @@
+"""What checking a claim came to: the statement, the numbers, and whether it held."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedlin.report.figure import Figure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of measured against expected: `ok` is None where the number only informs."""
+
+    what: str
+    measured: str
+    expected: str = ""
+    ok: bool | None = None
+
+    def __post_init__(self) -> None:
+        # A NumPy False is not the False that `holds` looks for.
+        object.__setattr__(self, "ok", None if self.ok is None else bool(self.ok))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one claim; `held` of `draws` random instances satisfied every check.
+
+    >>> verdict = Verdict("demo", "A demo", "One is one.", {}, (Row("1 - 1", "0", "0", ok=True),))
+    >>> verdict.outcome, verdict.failed
+    ('holds', False)
+    """
+
+    id: str
+    title: str
+    statement: str
+    setting: dict[str, str]
+    rows: tuple[Row, ...]
+    held: int = 1
+    draws: int = 1
+    should_hold: bool = True
+    figures: tuple[Figure, ...] = ()
+    findings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    section: str = ""
+    error: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Every check that decides was met, on every draw."""
+        return not self.error and self.held == self.draws and all(row.ok is not False for row in self.rows)
+
+    @property
+    def failed(self) -> bool:
+        """The check broke, or a claim that should hold does not."""
+        return bool(self.error) or (self.should_hold and not self.holds)
+
+    @property
+    def outcome(self) -> str:
+        """holds, holds on n of k draws, does not hold, or error."""
+        if self.error:
+            return "error"
+        if self.holds:
+            return "holds"
+        if 0 < self.held < self.draws:
+            return f"holds on {self.held} of {self.draws} draws"
+        return "does not hold"
+
+    @property
+    def judgement(self) -> str:
+        """The outcome, and whether a claim that fails was expected to."""
+        return self.outcome if self.failed or self.holds else f"{self.outcome}, as expected"
+
+    @property
+    def grade(self) -> Literal["good", "noted", "bad"]:
+        """good where it holds, bad where it fails, noted where it was expected not to hold."""
+        if self.failed:
+            return "bad"
+        return "good" if self.holds else "noted"
+
+    @property
+    def key(self) -> str:
+        """The one line to show: the error, else a missed check, else a met one, else any number."""
+        if self.error or not self.rows:
+            return self.error
+        row = min(self.rows, key=lambda row: (False, True, None).index(row.ok))
+        return f"{row.what}: {row.measured}" + (f" (expected {row.expected})" if row.expected else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the pictures, ready for JSON; a picture is present by its name alone."""
+        data = {name: value for name, value in vars(self).items() if name not in ("rows", "figures")}
+        return data | {
+            "rows": [asdict(row) for row in self.rows],
+            "figures": [figure.name for figure in self.figures],
+            "holds": self.holds,
+            "outcome": self.outcome,
+        }

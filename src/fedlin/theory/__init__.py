@@ -1,0 +1,37 @@
+"""Step sizes, bounds and constants, one function a theorem."""
+
+from fedlin.theory import bounds, lower_bound, surrogate
+from fedlin.theory.dissimilarity import dissimilarity
+from fedlin.theory.steps import (
+    client_feedback,
+    convex,
+    convex_last,
+    fedsplit,
+    homogeneous,
+    noisy,
+    noisy_decaying,
+    nonconvex,
+    polyak_lojasiewicz,
+    server_feedback,
+    server_sparse,
+    strongly_convex,
+)
+
+__all__ = [
+    "bounds",
+    "client_feedback",
+    "convex",
+    "convex_last",
+    "dissimilarity",
+    "fedsplit",
+    "homogeneous",
+    "lower_bound",
+    "noisy",
+    "noisy_decaying",
+    "nonconvex",
+    "polyak_lojasiewicz",
+    "server_feedback",
+    "server_sparse",
+    "strongly_convex",
+    "surrogate",
+]

@@ -1,0 +1,101 @@
+"""What the theorems guarantee, as curves: index T is the bound after T rounds.
+
+`gap0` and `distance0` are the gap and the squared distance at the start. The numbers are those of Mitra et
+al., Linear Convergence in Federated Learning (NeurIPS 2021).
+"""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.problems.problem import Problem
+
+Array = NDArray[Any]
+
+
+def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
+    """Theorem 1: gap_T ≤ (1 - 1/(6κ))^T gap_0."""
+    return _geometric(1 / (6 * problem.condition), rounds) * gap0
+
+
+def convex(problem: Problem, distances: Array) -> Array:
+    """Theorem 2: f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²), for T = 1, 2, ...
+
+    `distances` are the squared distances measured after 0, 1, ... rounds; entry 0 of the bound is infinite.
+    """
+    T = np.arange(1, len(distances))
+    return np.concatenate([[np.inf], 10 * problem.smoothness / T * (distances[0] - distances[1:])])
+
+
+def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) -> Array:
+    """Theorem 2: gap after T rounds ≤ gap_0/(c gap_0 T + 1), c = 1/(12 ‖x̄_1 - x*‖² L)."""
+    c = 1 / (12 * distance0 * problem.smoothness)
+    return gap0 / (c * gap0 * np.arange(rounds + 1) + 1)
+
+
+def nonconvex(problem: Problem, losses: Array) -> Array:
+    """Theorem 3: min over the first T models of ‖∇f‖² ≤ (52L/T)(f(x̄_1) - f(x̄_{T+1})), for T = 1, 2, ...
+
+    `losses` are f after 0, 1, ... rounds; entry 0 of the bound is infinite.
+    """
+    T = np.arange(1, len(losses))
+    return np.concatenate([[np.inf], 52 * problem.smoothness / T * (losses[0] - losses[1:])])
+
+
+def polyak_lojasiewicz(problem: Problem, rounds: int, gap0: float) -> Array:
+    """Theorem 4: gap_T ≤ (1 - μ/(26L))^T gap_0, μ the Polyak-Łojasiewicz constant."""
+    return _geometric(problem.polyak_lojasiewicz / (26 * problem.smoothness), rounds) * gap0
+
+
+def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma_squared: float) -> Array:
+    """Theorem 5: a_{t+1} ≤ (1 - η̄μ/2) a_t + 25 η̄² σ², a_t the mean squared distance."""
+    shrink = 1 - eta_bar * problem.strong_convexity / 2
+    powers = shrink ** np.arange(rounds + 1)
+    floor = 25 * eta_bar**2 * sigma_squared / (1 - shrink)
+    return powers * distance0 + (1 - powers) * floor
+
+
+def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_squared: float) -> Array:
+    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ: a_t ≤ max(400σ²/μ², t_0 a_0)/(t + t_0), by induction."""
+    t0 = 25 * problem.condition
+    top = max(400 * sigma_squared / problem.strong_convexity**2, t0 * distance0)
+    return top / (np.arange(rounds + 1) + t0)
+
+
+def server_sparse(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
+    """Theorem 7: gap_T ≤ (1 - 1/(2δ(2+√δ)κ))^T gap_0."""
+    return _geometric(1 / (2 * delta * (2 + sqrt(delta)) * problem.condition), rounds) * gap0
+
+
+def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
+    """Theorem 8: gap_T ≤ 2κ(1 - 1/(96δκ))^T gap_0."""
+    return 2 * problem.condition * _geometric(1 / (96 * delta * problem.condition), rounds) * gap0
+
+
+def client_feedback(
+    problem: Problem, rounds: int, distance0: float, eta_bar: float, delta: float, C: float, D: float
+) -> Array:
+    """Theorem 9: ‖x̄_{T+1} - x*‖² ≤ 2(1 - ¾η̄μ)^T ‖x̄_1 - x*‖² + (16/3)η̄(6/(δC) + δ)D/μ."""
+    mu = problem.strong_convexity
+    floor = 16 / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
+    return 2 * _geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
+
+
+def client_feedback_gap(
+    problem: Problem, rounds: int, gap0: float, eta_bar: float, delta: float, C: float, D: float
+) -> Array:
+    """Theorem 9's corollary: gap ≤ 2κ(1 - ¾η̄μ)^T gap_0 + (8L/3)η̄(6/(δC) + δ)D/μ."""
+    mu = problem.strong_convexity
+    floor = 8 * problem.smoothness / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
+    return 2 * problem.condition * _geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
+
+
+def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array:
+    """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0."""
+    return (1 - 1 / problem.condition) ** (steps * np.arange(rounds + 1)) * gap0
+
+
+def _geometric(drop: float, rounds: int) -> Array:
+    return np.asarray(np.exp(np.arange(rounds + 1) * np.log1p(-drop)))

@@ -1,0 +1,98 @@
+"""Step sizes the theorems ask for: each function turns a problem and τ into a plan with η_i = η̄/τ_i.
+
+The numbers are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021).
+"""
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedlin.checks import positive, positive_integer, real
+from fedlin.errors import PlanError
+from fedlin.plan import Plan
+from fedlin.problems.problem import Problem
+from fedlin.theory.dissimilarity import dissimilarity
+
+
+def strongly_convex(problem: Problem, tau: ArrayLike) -> Plan:
+    """Theorem 1: η_i = 1/(6Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> strongly_convex(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), [1, 2]).eta.round(4).tolist()
+    [0.1667, 0.0833]
+    """
+    return Plan.scaled(tau, 1 / (6 * problem.smoothness))
+
+
+def convex(problem: Problem, tau: ArrayLike) -> Plan:
+    """Theorem 2, for the mean of the models: η_i = 1/(10Lτ_i)."""
+    return Plan.scaled(tau, 1 / (10 * problem.smoothness))
+
+
+def convex_last(problem: Problem, tau: ArrayLike) -> Plan:
+    """Theorem 2, for the last model: η_i = 1/(6Lτ_i)."""
+    return Plan.scaled(tau, 1 / (6 * problem.smoothness))
+
+
+def nonconvex(problem: Problem, tau: ArrayLike) -> Plan:
+    """Theorem 3: η_i = 1/(26Lτ_i)."""
+    return Plan.scaled(tau, 1 / (26 * problem.smoothness))
+
+
+def polyak_lojasiewicz(problem: Problem, tau: ArrayLike) -> Plan:
+    """Theorem 4: η_i = 1/(26Lτ_i)."""
+    return Plan.scaled(tau, 1 / (26 * problem.smoothness))
+
+
+def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Plan:
+    """Theorem 5: any η̄ < 1/(6L); half of that unless given."""
+    limit = 1 / (6 * problem.smoothness)
+    chosen = limit / 2 if eta_bar is None else eta_bar
+    real("eta_bar", chosen, lambda value: 0 < value < limit, f"a number in (0, 1/(6L)) = (0, {limit:.4g})")
+    return Plan.scaled(tau, chosen)
+
+
+def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
+    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ, which stays below 1/(6L): error O(1/T)."""
+    steps = Plan(tau, 1.0).tau
+    if steps.ndim != 1:
+        raise PlanError(f"tau has shape {steps.shape}: give one number of steps for each client.")
+    t = np.arange(positive_integer("rounds", rounds))
+    eta_bar = 4 / (problem.strong_convexity * (t + 25 * problem.condition))
+    return Plan(np.broadcast_to(steps, (len(t), len(steps))), eta_bar[:, None] / steps)
+
+
+def server_sparse(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
+    """Theorem 7, compression at the server without feedback: η_i = 1/(2(2+√δ)Lτ_i)."""
+    delta = _delta(delta)
+    return Plan.scaled(tau, 1 / (2 * (2 + sqrt(delta)) * problem.smoothness))
+
+
+def server_feedback(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
+    """Theorem 8, compression at the server with feedback: η_i = 1/(72Lδτ_i)."""
+    return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta)))
+
+
+def client_feedback(problem: Problem, tau: ArrayLike, delta: float, C: float | None = None) -> Plan:
+    """Theorem 9, compression at the clients with feedback: η_i = 1/(72LδCτ_i); C by `dissimilarity` unless given."""
+    if C is None:
+        C = dissimilarity(problem).C
+    return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta) * positive("C", C)))
+
+
+def homogeneous(problem: Problem, tau: ArrayLike) -> Plan:
+    """Proposition 3, identical clients: η = 1/L for all, whatever τ."""
+    return Plan(tau, 1 / problem.smoothness)
+
+
+def fedsplit(problem: Problem) -> Plan:
+    """Pathak and Wainwright's Corollary 1: the proximal parameter s = 1/√(Lμ), as the plan's η."""
+    if problem.strong_convexity <= 0:
+        raise PlanError(f"{problem!r} is not strongly convex (μ = 0): give FedSplit's s as Plan(tau=1, eta=s).")
+    return Plan(1, 1 / sqrt(problem.smoothness * problem.strong_convexity))
+
+
+def _delta(delta: float) -> float:
+    return real("delta", delta, lambda value: value >= 1, "a number of at least 1 (d/k for TOP-k)")
