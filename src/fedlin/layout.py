@@ -1,8 +1,8 @@
 """How a function of one client is applied to all of them in one program.
 
-Step-major runs every client's first step, then every client's second: right on a GPU. Client-major runs all
-steps of one client while its data is in cache, and lets every client stop at its own τ_i: right on a CPU
-for large clients. In between lie blocks: as many clients at once as fit in a core's cache.
+Step-major takes every client's first step, then every client's second, and waits for the largest τ_i. Client-major
+takes all steps of one client while its data is in cache, and lets every client stop at its own τ_i. In between
+lie blocks of clients. On a GPU step-major is right; on a CPU the rule below was read off `benchmarks/`.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlin.checks import one_of
 
-CACHE_BYTES = 512 * 1024  # what one core keeps close: the L2 cache of current server chips, or half of it
+NEAR = 2**20  # bytes a core keeps close (its L2 cache)
+SHARED = 2**25  # bytes the cores keep together (their L3 cache)
+WORTHWHILE = 2**15  # bytes of a client from which one step outweighs what a loop over clients costs
+UNEVEN = 1.5  # largest τ_i over mean τ_i from which waiting for the largest costs too much
 
 Each = Callable[..., Any]
 
@@ -27,16 +31,30 @@ def each_client(function: Callable[..., Any], block: int | None) -> Callable[...
     )
 
 
-def choose_block(layout: str, data: Any, clients: int) -> int | None:
-    """Clients at a time for a layout: "step" all, "client" one, "auto" by the rule above."""
+def choose_block(layout: str, data: Any, clients: int, tau: NDArray[Any], looped: bool) -> int | None:
+    """Clients at a time in the phases of a round; `looped` says that local steps are taken one by one."""
     one_of("layout", layout, ("auto", "client", "step"))
     if layout == "client":
         return 1
     if layout == "step" or jax.default_backend() != "cpu":
         return None
-    bytes_each = sum(np.dtype(a.dtype).itemsize * a.size for a in jax.tree.leaves(data)) / clients
-    fitting = max(1, int(CACHE_BYTES // max(bytes_each, 1)))
-    if fitting >= clients:
+    total = count_bytes(data)
+    uneven = float(np.max(tau) / np.mean(tau)) >= UNEVEN
+    if looped and total >= WORTHWHILE * clients and (uneven or total > SHARED):
+        return 1
+    return one_pass_block(data, clients)
+
+
+def one_pass_block(data: Any, clients: int) -> int | None:
+    """Clients at a time where each client's data is read once or twice: all, unless they outgrow the cache."""
+    total = count_bytes(data)
+    if total <= SHARED or jax.default_backend() != "cpu":
         return None
+    fitting = max(1, min(clients, NEAR * clients // total))
     # Equal blocks leave no remainder, which would be compiled as a second copy of the loop.
     return next((b for b in range(fitting, fitting // 2, -1) if clients % b == 0), fitting)
+
+
+def count_bytes(data: Any) -> int:
+    """The size of a pytree of arrays."""
+    return sum(int(leaf.size) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(data))

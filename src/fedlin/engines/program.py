@@ -63,7 +63,8 @@ class Shape:
     opening: bool
     objective: Objective
     sampling: Sampling | None
-    block: int | None
+    block: int | None  # clients at a time in the phases
+    survey: int | None  # clients at a time when measuring
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
@@ -123,7 +124,7 @@ def program(shape: Shape) -> Any:
             inputs.weights,
             inputs.optimum,
             x,
-            lambda function, *arrays: each_client(function, shape.block)(*arrays),
+            lambda function, *arrays: each_client(function, shape.survey)(*arrays),
         )
         horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
         inside = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm) & (jnp.linalg.norm(x) < horizon)

@@ -21,7 +21,7 @@ from fedlin.engines.program import DIVERGED, RUNNING, STOPPED, Records, Shape, S
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
 from fedlin.errors import CheckpointError
-from fedlin.layout import choose_block
+from fedlin.layout import choose_block, one_pass_block
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
@@ -111,9 +111,11 @@ class Batch:
         first = members[0]
         self.members = members
         self.rounds = rounds
-        self.block = choose_block(
-            layout, [m.problem.data for m in _distinct(members, "problem")], first.problem.clients
-        )
+        problem = first.problem
+        data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
+        looped = problem.objective.descend is None or problem.sampling is not None
+        self.block = choose_block(layout, data, problem.clients, first.tau, looped)
+        self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
         self.logs = [Log(member, keeps_iterates(iterates, rounds, dim)) for member in members]
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
@@ -143,6 +145,7 @@ class Batch:
                 first.problem.objective,
                 first.problem.sampling,
                 self.block,
+                self.survey,
                 capacity,
                 first.cohort,
                 None if single else differing,
@@ -234,10 +237,6 @@ def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:
 def _one(records: Records, number: int) -> Records:
     x, measures, calls = jax.tree.map(lambda leaf: leaf[:, number], (records.x, records.measures, records.calls))
     return Records(x, measures, calls, records.filled[number], records.status[number])
-
-
-def _distinct(members: list[Member], name: str) -> list[Member]:
-    return list({id(getattr(member, name)): member for member in members}.values())
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -36,6 +36,9 @@ def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize
     Size(values=80, indices=10)
     """
     algorithm.check(problem.dim)
+    if algorithm.recipe is not None:  # shapes do not depend on a number left open, so any one stands in for it
+        numbers = {name: 1.0 if value is None else value for name, value in algorithm.recipe.numbers}
+        algorithm = algorithm.recipe.with_numbers(numbers)
     with precision(problem.dtype):
         x = jnp.asarray(problem.start)
         server, client = jax.eval_shape(algorithm.init_server, x), jax.eval_shape(algorithm.init_client, x)

@@ -12,7 +12,7 @@ from scipy.special import expit, log1p
 from fedlin.checks import nonnegative
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
-from fedlin.problems.entropy import above_tangent
+from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
 from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
@@ -31,10 +31,9 @@ def _grad(sheet: Sheet, x: Vector) -> Vector:
 
 
 def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-    margins = sheet.y[:, None] * (sheet.X @ jnp.stack([x, y], axis=1))
-    wrong = jax.nn.sigmoid(-margins[:, 1])  # the probability of the other label at y
-    step = margins[:, 1] - margins[:, 0]
-    bent = above_tangent(jnp.stack([1 - wrong, wrong], axis=1), jnp.stack([jnp.zeros_like(step), step], axis=1))
+    # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
+    here, there = sheet.y * (sheet.X @ x), sheet.y * (sheet.X @ y)
+    bent = above_tangent_binary(jax.nn.sigmoid(-there), there - here)
     return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import finite
 from fedlin.core import Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
-from fedlin.layout import Each, choose_block, each_client
+from fedlin.layout import Each, each_client, one_pass_block
 from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective, Sampling
 
@@ -171,7 +171,7 @@ class Problem:
     def grad(self, x: ArrayLike) -> Array:
         """∇f(x)."""
         with precision(self.dtype):
-            block = choose_block("auto", self.data, self.clients)
+            block = one_pass_block(self.data, self.clients)
             weights = jnp.asarray(self.weights, self.dtype)
             return np.asarray(
                 _mean_gradient(self.objective, block)(self.device_data, weights, self.check_point(x, "x"))
@@ -180,7 +180,7 @@ class Problem:
     def measure(self, x: ArrayLike) -> Measures:
         """Everything that is recorded of a model."""
         with precision(self.dtype):
-            block = choose_block("auto", self.data, self.clients)
+            block = one_pass_block(self.data, self.clients)
             weights = jnp.asarray(self.weights, self.dtype)
             point = self.check_point(x, "x")
             found: Measures = _measure(self.objective, block)(self.device_data, weights, self.known_optimum, point)

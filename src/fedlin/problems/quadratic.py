@@ -70,12 +70,13 @@ def _descend(form: Form, work: Descent) -> Vector:
 def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     """Σ_{l<τ} (1 - z)^l = (1 - (1 - z)^τ)/z for z ≥ 0, accurate for small z too."""
     gentle = z < 0.5
+    power = jnp.asarray(steps, z.dtype)
     safe = jnp.where(z > 0, z, 1)
-    small = -jnp.expm1(steps * jnp.log1p(-jnp.where(gentle, z, 0)))
+    small = -jnp.expm1(power * jnp.log1p(-jnp.where(gentle, z, 0)))
     base = jnp.where(gentle, 0.5, 1 - z)
     sign = jnp.where((base < 0) & (steps % 2 == 1), -1, 1).astype(z.dtype)
-    large = 1 - sign * jnp.exp(steps * jnp.log(jnp.abs(base)))
-    return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, jnp.asarray(steps, z.dtype))
+    large = 1 - sign * jnp.exp(power * jnp.log(jnp.abs(base)))
+    return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 
 CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend)
