@@ -29,11 +29,16 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
 
-docs: $(STAMP)
-	$(PYTHON) docs/build.py
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist reports
+	rm -rf $(VENV) build dist reports site
+
+$(VENV)/.docs: $(STAMP)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 $(PYTHON):
 	python3 -m venv $(VENV)

@@ -8,9 +8,10 @@ import sys
 
 import jax
 import numpy as np
-from benchmarks import speed
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks import speed
 
 
 def show(console: Console, title: str, rows: list[dict[str, str]]) -> None:

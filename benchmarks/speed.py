@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from benchmarks.workloads import Workload, numpy_round, w1, w2
 
 import fedlin
+from benchmarks.workloads import Workload, numpy_round, w1, w2
 
 
 def seconds_each(play: Callable[[], int]) -> float:
