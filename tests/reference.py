@@ -199,10 +199,8 @@ def scaffold(
             y = x.copy()
             for _ in range(int(tau[i])):
                 y = y - eta[i] * (gradient(A[i], b[i], y) - c_local[i] + c)
-            if option == 1:
-                c_plus = gradient(A[i], b[i], x)
-            else:
-                c_plus = c_local[i] - c + (x - y) / (int(tau[i]) * eta[i])
+            option_two = c_local[i] - c + (x - y) / (int(tau[i]) * eta[i])
+            c_plus = gradient(A[i], b[i], x) if option == 1 else option_two
             sum_dy = sum_dy + (y - x)
             sum_dc = sum_dc + (c_plus - c_local[i])
             c_local[i] = c_plus

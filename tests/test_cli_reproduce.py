@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedlin.claims import Claim, Outcome, Setting, all_claims, find, select
+from fedlin.claims import Claim, Outcome, Setting, all_claims, find, select, verdicts
 from fedlin.claims.claim import claim
 from fedlin.cli import app
 from fedlin.errors import ArgumentError
 from fedlin.report.folder import MARKER
-from fedlin.report.terminal import run_all
+from fedlin.report.terminal import show
 from fedlin.report.verdict import Row
 from report_samples import one_panel
 
@@ -140,7 +140,9 @@ def claims(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Non
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, arguments)
+    # One process: the made-up claims exist in this one only.
+    jobs = ["--jobs", "1"] if arguments[0] == "reproduce" else []
+    result = CliRunner().invoke(app, [*arguments, *jobs])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -167,7 +169,7 @@ def test_the_exit_code_tells_whether_claims_fail(
 def test_a_claim_that_raises_is_reported_with_its_message(claims: Callable[..., None]) -> None:
     claims(RAISES, HOLDS)
     _, out, _ = run("reproduce")
-    assert "raises       error" in out
+    assert "raises           error" in out
     assert "RuntimeError: no luck" in out
     assert "Title of holds [bold]  [gap: 1e-16 (expected < 1e-12)]" in out
     with pytest.raises(RuntimeError, match="luck"):
@@ -189,7 +191,7 @@ def test_listing_names_claims_and_runs_none(claims: Callable[..., None], tmp_pat
     claims(HOLDS, RAISES)
     assert run("reproduce", "--list") == (
         0,
-        "holds        Title of holds [bold]\nraises       Title of raises [bold]\n",
+        "holds            Title of holds [bold]\nraises           Title of raises [bold]\n",
         "",
     )
     assert list(tmp_path.iterdir()) == []
@@ -254,10 +256,19 @@ def test_an_interrupted_run_leaves_the_old_report(claims: Callable[..., None], t
 def test_a_terminal_gets_a_live_table() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=140, height=40)
-    verdicts = run_all([HOLDS, EXPECTED, RAISES], Setting(), console)
-    assert [each.id for each in verdicts] == ["holds", "expected", "raises"]
+    seen = show(verdicts([HOLDS, EXPECTED, RAISES], Setting()), 3, console)
+    assert [each.id for each in seen] == ["holds", "expected", "raises"]
     shown = screen.getvalue()
-    assert "checking raises" in shown
+    assert "checking" in shown
     assert "Title of holds [bold]" in shown
     assert "gap: 1e-16 (expected < 1e-12)" in shown
     assert "RuntimeError: no luck" in shown
+
+
+def test_two_processes_find_what_one_does() -> None:
+    """The numbers do not depend on how the claims were shared out."""
+    claims = select(["eq-prox", "fixed-point"])
+    setting = Setting(quick=True, draws=1)
+    one = {each.id: each.rows for each in verdicts(claims, setting)}
+    two = {each.id: each.rows for each in verdicts(claims, setting, jobs=2)}
+    assert one == two

@@ -46,10 +46,10 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 
 def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> NDArray[Any]:
-    """`value` as an array of finite numbers, floats kept in their own precision."""
+    """`value` as an array of finite numbers: float32 stays as it is, all else becomes float64."""
     try:
         array = np.asarray(value)
-        if not np.issubdtype(array.dtype, np.floating):
+        if array.dtype not in (np.float32, np.float64):
             array = array.astype(np.float64)
     except (TypeError, ValueError) as cause:
         raise error(f"{name} is not an array of numbers: {cause}.") from cause

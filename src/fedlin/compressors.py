@@ -19,6 +19,8 @@ from fedlin.checks import positive_integer
 from fedlin.core import Key, Message, Vector
 from fedlin.errors import ArgumentError
 
+_COUNTED = 256  # up to this many entries, counting who is larger beats XLA's sort on a CPU by 1.5 to 4 times
+
 
 class Size(NamedTuple):
     """Bytes of a message, values and indices apart."""
@@ -81,7 +83,7 @@ class Packed:
         """Unpack the codes and scale them."""
         flags = jnp.unpackbits(self.codes, count=self.dim * self.bits).reshape(self.dim, self.bits)
         places = (1 << np.arange(self.bits - 1, -1, -1)).astype(np.int32)
-        codes = jnp.sum(flags.astype(jnp.int32) * places, axis=1, dtype=jnp.int32)
+        codes = jnp.sum(flags.astype(jnp.int32) * places[None], axis=1, dtype=jnp.int32)
         if self.bits == 1:  # a sign: no code for zero
             return self.scale * (2 * codes - 1).astype(self.scale.dtype)
         return self.scale * ((codes - self.levels).astype(self.scale.dtype) / self.levels)
@@ -140,7 +142,6 @@ def identity() -> Compressor:
     return Compressor("identity()", lambda key, v: Dense(v), delta=lambda d: 1.0, omega=lambda d: 0.0, lossless=True)
 
 
-@cache
 def top_k(k: int) -> Compressor:
     """The k entries of largest magnitude, ties to the lower index; ‖C(v) - v‖² ≤ (1 - k/d) ‖v‖², δ = d/k.
 
@@ -148,26 +149,29 @@ def top_k(k: int) -> Compressor:
     >>> top_k(2)(None, np.array([3.0, -4.0, 1.0, 4.0])).tolist()
     [0.0, -4.0, 0.0, 4.0]
     """
-    k = positive_integer("k", k)
+    return _top_k(positive_integer("k", k))  # checked before the cache, to which 5.0 is 5 and True is 1
 
+
+@cache
+def _top_k(k: int) -> Compressor:
     def encode(key: Key, vector: Vector) -> Sparse:
         vector = jnp.asarray(vector)
-        # A stable sort keeps the lower index first among equals, on every backend.
-        order = jnp.argsort(-jnp.abs(vector), stable=True)[:k]
-        return _sparse(vector, order)
+        return _sparse(vector, _by_magnitude(vector)[:k])
 
     return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=_at_most("k", k))
 
 
-@cache
 def rand_k(k: int, unbiased: bool = False) -> Compressor:
     """k entries drawn uniformly without replacement; scaled by d/k if `unbiased` (then ω = d/k - 1).
 
     >>> rand_k(5).delta(20)
     4.0
     """
-    k = positive_integer("k", k)
+    return _rand_k(positive_integer("k", k), bool(unbiased))
 
+
+@cache
+def _rand_k(k: int, unbiased: bool) -> Compressor:
     def encode(key: Key, vector: Vector) -> Sparse:
         dim = vector.shape[0]
         kept = _sparse(vector, jax.random.permutation(key, dim)[:k])
@@ -179,7 +183,6 @@ def rand_k(k: int, unbiased: bool = False) -> Compressor:
     return Compressor(f"rand_k({k})", encode, delta=lambda d: d / k, check=check)
 
 
-@cache
 def quantize(levels: int) -> Compressor:
     """Random dithering (QSGD): |v_j|/‖v‖ rounded at random to a multiple of 1/s, s = `levels`, unbiased.
 
@@ -188,16 +191,22 @@ def quantize(levels: int) -> Compressor:
     >>> quantize(4).omega(16)
     1.0
     """
-    levels = positive_integer("levels", levels)
+    return _quantize(positive_integer("levels", levels))
+
+
+@cache
+def _quantize(levels: int) -> Compressor:
     bits = max(2, ceil(log2(2 * levels + 1)))
 
     def encode(key: Key, vector: Vector) -> Packed:
-        norm = jnp.linalg.norm(vector)
-        scaled = jnp.abs(vector) / jnp.where(norm > 0, norm, 1) * levels
+        largest = jnp.max(jnp.abs(vector))
+        unit = vector / jnp.where(largest > 0, largest, 1)  # squares of large entries would overflow
+        norm = jnp.linalg.norm(unit)
+        scaled = jnp.abs(unit) / jnp.where(norm > 0, norm, 1) * levels
         low = jnp.floor(scaled)
         up = jax.random.uniform(key, vector.shape, vector.dtype) < scaled - low
         magnitude = low.astype(jnp.int32) + up.astype(jnp.int32)
-        return _pack(norm, levels + jnp.where(vector < 0, -magnitude, magnitude), bits, levels)
+        return _pack(largest * norm, levels + jnp.where(vector < 0, -magnitude, magnitude), bits, levels)
 
     return Compressor(f"quantize({levels})", encode, omega=lambda d: float(min(d / levels**2, sqrt(d) / levels)))
 
@@ -230,13 +239,25 @@ def index_dtype(dim: int) -> np.dtype[Any]:
     return np.min_scalar_type(dim - 1)
 
 
+def _by_magnitude(vector: Vector) -> jax.Array:
+    """Indices from the largest magnitude to the smallest, the lower index first among equals."""
+    size = jnp.abs(vector)
+    if vector.shape[0] > _COUNTED:
+        return jnp.argsort(-size, stable=True)
+    place = jnp.arange(vector.shape[0])
+    one, other = size[:, None], size[None, :]
+    ahead = (one > other) | ((one == other) & (place[:, None] < place[None, :]))
+    rank = jnp.sum(ahead, axis=0, dtype=jnp.int32)
+    return jnp.zeros_like(rank).at[rank].set(place.astype(jnp.int32))
+
+
 def _sparse(vector: Vector, order: jax.Array) -> Sparse:
     return Sparse(vector[order], order.astype(index_dtype(vector.shape[0])), vector.shape[0])
 
 
 def _pack(scale: jax.Array, codes: jax.Array, bits: int, levels: int) -> Packed:
     shifts = np.arange(bits - 1, -1, -1, dtype=np.int32)
-    flags = (codes[:, None] >> shifts) & 1
+    flags = (codes[:, None] >> shifts[None]) & 1
     return Packed(scale, jnp.packbits(flags.astype(jnp.uint8).ravel()), codes.shape[0], bits, levels)
 
 

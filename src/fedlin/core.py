@@ -27,12 +27,14 @@ class Oracle(NamedTuple):
     loss: Callable[[Vector], Scalar]  # f_i(x)
     grad: Callable[[Vector, Key], Vector]  # ∇f_i(x), or an estimate q_i(x) drawn with the key
     prox: Callable[[Vector, Scalar], Vector]  # argmin_x f_i(x) + ‖x - u‖²/(2s), as prox(u, s)
+    full: Callable[[Vector], Vector]  # ∇f_i(x), exact even where `grad` is an estimate
 
 
 class Descend(Protocol):
     """Local work: `steps` times x ← x - eta (∇f_i(x) + shift + pull (x - center)), from x = start.
 
-    `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given.
+    `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given. With an `anchor`
+    each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy.
     """
 
     def __call__(
@@ -44,6 +46,7 @@ class Descend(Protocol):
         center: Vector | None = None,
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
+        anchor: Vector | None = None,
     ) -> Vector: ...
 
 
@@ -64,6 +67,7 @@ class Central(NamedTuple):
     participation: Scalar  # share of the clients' weight that answered
     key: Key
     shared_key: Key
+    eta: Scalar  # mean of η_i, for methods whose step the server takes
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Algorithm(Generic[S, C]):
 # What an algorithm may require of the run; engines check it before anything is compiled.
 PROX = "an exact proximal operator"
 ONE_STEP_SIZE = "one step size for all clients"
+ONE_STEP_COUNT = "one number of local steps for all clients"
 EVERY_CLIENT = "every client in every round"
 
 

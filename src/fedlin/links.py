@@ -27,6 +27,7 @@ from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError
 
 Memory = Vector | None  # None where nothing is remembered
+Rule = Literal["plain", "error_feedback", "innovation", "shifted"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Link:
     """A compressor and the rule by which both ends remember."""
 
     compressor: Compressor
-    rule: Literal["plain", "error_feedback", "innovation", "shifted"]
+    rule: Rule
     alpha: float = 1.0
 
     def __repr__(self) -> str:
@@ -91,28 +92,35 @@ class Link:
         return (moved if self.rule == "innovation" else memory + message), moved
 
 
-@cache
 def plain(compressor: Compressor) -> Link:
     """Forget what was not sent: C(v)."""
-    return Link(compressor, "plain")
+    return _link(_known(compressor), "plain")
 
 
-@cache
 def error_feedback(compressor: Compressor) -> Link:
     """Add what was not sent to the next value: C(v + ρ)."""
-    return Link(compressor, "error_feedback")
+    return _link(_known(compressor), "error_feedback")
 
 
-@cache
 def innovation(compressor: Compressor) -> Link:
     """Send what changed since the receiver's last estimate: C(v - h)."""
-    return Link(compressor, "innovation")
+    return _link(_known(compressor), "innovation")
+
+
+def shifted(compressor: Compressor, alpha: float) -> Link:
+    """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h)."""
+    return _link(_known(compressor), "shifted", real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"))
 
 
 @cache
-def shifted(compressor: Compressor, alpha: float) -> Link:
-    """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h)."""
-    return Link(compressor, "shifted", real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"))
+def _link(compressor: Compressor, rule: Rule, alpha: float = 1.0) -> Link:
+    return Link(compressor, rule, alpha)
+
+
+def _known(compressor: Compressor) -> Compressor:
+    if not isinstance(compressor, Compressor):
+        raise ArgumentError(f"compressor = {compressor!r} is not allowed: give a compressor such as top_k(10).")
+    return compressor
 
 
 def as_link(value: Link | Compressor, name: str) -> Link:

@@ -70,7 +70,7 @@ def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int 
     >>> draw_steps(3, 2, 100, seed=1).tolist()
     [48, 52, 76]
     """
-    low, high = positive_integer("low", low), positive_integer("high", high)
+    clients, low, high = (positive_integer(*pair) for pair in (("clients", clients), ("low", low), ("high", high)))
     if high < low:
         raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
     shape = (clients,) if rounds is None else (rounds, clients)
@@ -82,6 +82,8 @@ def _steps(tau: ArrayLike) -> NDArray[np.int32]:
     if np.any(array < 1) or np.any(array != np.round(array)):
         bad = array[(array < 1) | (array != np.round(array))][0]
         raise PlanError(f"tau holds {bad:g}: every client needs a whole number of local steps of at least 1.")
+    if np.any(array > np.iinfo(np.int32).max):
+        raise PlanError(f"tau holds {array.max():g}: at most {np.iinfo(np.int32).max} local steps can be counted.")
     return array.astype(np.int32)
 
 

@@ -139,7 +139,8 @@ class Result:
     def load(cls, path: str | Path) -> "Result":
         """Read what `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here, since NumPy leaves a damaged file open.
+            with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             return cls(**json.loads(str(arrays.pop("facts"))), **arrays)
         except FileNotFoundError:

@@ -5,7 +5,7 @@ program for every β and can run many of them as a batch.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
@@ -25,7 +25,9 @@ def factory(
 
         @cache
         def make(
-            structure: tuple[tuple[str, Any], ...], values: tuple[tuple[str, float | None], ...]
+            structure: tuple[tuple[str, Any], ...],
+            values: tuple[tuple[str, float | None], ...],
+            kinds: tuple[type, ...],  # to the cache alone 3 and 3.0 are the same
         ) -> Algorithm[Any, Any]:
             recipe = Recipe(build, structure, values)
             algorithm = recipe.with_numbers(dict(values))
@@ -40,7 +42,9 @@ def factory(
                 for name, check in numbers.items()
             }
             structure = {name: value for name, value in bound.arguments.items() if name not in numbers}
-            return make(tuple(structure.items()), tuple(values.items()))
+            if not all(isinstance(value, Hashable) for value in structure.values()):
+                return build(**bound.arguments)  # type: ignore[call-arg]  # which says what is wrong with it
+            return make(tuple(structure.items()), tuple(values.items()), tuple(map(type, structure.values())))
 
         return call
 

@@ -58,10 +58,13 @@ def fedlin(
     downlink: Link | Compressor = identity(),  # noqa: B008
     model_uplink: Link | Compressor = identity(),  # noqa: B008
     model_downlink: Link | Compressor = identity(),  # noqa: B008
+    same_batch: bool = False,
 ) -> Algorithm[FedLinServer, FedLinClient]:
     """x ← x - η_i(∇f_i(x) - ∇f_i(x̄) + g), τ_i times from x̄; gradients and models travel through links.
 
     A bare compressor means its error feedback. The first round is sent in full, so that g_1 = ∇f(x̄_1).
+    With `same_batch` and a noisy oracle, g is the mean of exact gradients and each local step takes its estimate at
+    x and at x̄ from one draw, so that the noise vanishes with the distance (as in SVRG) and the rate stays linear.
 
     >>> from fedlin.compressors import top_k
     >>> fedlin(uplink=top_k(10)).name
@@ -74,6 +77,8 @@ def fedlin(
         as_link(model_downlink, "model_downlink"),
     )
     lossy = {name: link for name, link in links._asdict().items() if not link.lossless}
+
+    told = [f"{name}={link}" for name, link in lossy.items()] + ["same_batch=True"] * same_batch
 
     def init_server(x: Vector) -> FedLinServer:
         return FedLinServer(
@@ -101,18 +106,18 @@ def fedlin(
             link.check(dim)
 
     return Algorithm(
-        f"fedlin({', '.join(f'{name}={link}' for name, link in lossy.items())})" if lossy else "fedlin",
+        f"fedlin({', '.join(told)})" if told else "fedlin",
         init_server,
         init_client,
-        _phases(links, opening=False),
-        opening=_phases(links, opening=True) if lossy else None,
+        _phases(links, same_batch, opening=False),
+        opening=_phases(links, same_batch, opening=True) if lossy else None,
         # Who misses a move, or a message its memory follows, is lost from then on.
         requires=frozenset([EVERY_CLIENT] if links.as_moves or links.downlink.tracks else []),
         check=check,
     )
 
 
-def _phases(links: Links, opening: bool) -> tuple[Phase[FedLinServer, FedLinClient], ...]:
+def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLinServer, FedLinClient], ...]:
     uplink, downlink, model_uplink, model_downlink = links
     if opening:
         uplink, downlink, model_uplink = uplink.dense, downlink.dense, model_uplink.dense
@@ -128,7 +133,7 @@ def _phases(links: Links, opening: bool) -> tuple[Phase[FedLinServer, FedLinClie
             move, memory = model_downlink.receive(state.model_move, message)
             x = state.x + move
         draw, encode = jax.random.split(local.key)
-        grad = local.oracle.grad(x, draw)
+        grad = local.oracle.full(x) if same_batch else local.oracle.grad(x, draw)
         h, rho = uplink.send(encode, state.rho, grad)  # lines 11-12
         return state._replace(x=x, grad=grad, rho=rho, model_move=memory), h
 
@@ -141,7 +146,10 @@ def _phases(links: Links, opening: bool) -> tuple[Phase[FedLinServer, FedLinClie
         assert state.x is not None
         assert state.grad is not None
         g, memory = downlink.receive(state.g, message)
-        x = local.descend(state.x, shift=g - state.grad)  # line 5
+        if same_batch:
+            x = local.descend(state.x, shift=g, anchor=state.x)
+        else:
+            x = local.descend(state.x, shift=g - state.grad)  # line 5
         move, rho = model_uplink.send(local.key, state.model_rho, x - state.x)  # line 7
         kept = state.x if links.as_moves else None
         return state._replace(x=kept, grad=None, g=memory, model_rho=rho), move

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlin.checks import positive_integer
-from fedlin.errors import CheckpointError
+from fedlin.errors import ArgumentError, CheckpointError
 
 _MAGIC = b"fedlin checkpoint 1\n"
 
@@ -28,6 +28,8 @@ class Checkpoint:
     every: int = 50
 
     def __post_init__(self) -> None:
+        if not isinstance(self.path, str | os.PathLike):
+            raise ArgumentError(f"checkpoint = {self.path!r} is not allowed: give the path of a file, or a Checkpoint.")
         positive_integer("checkpoint.every", self.every)
 
 
@@ -42,6 +44,15 @@ def digest(*parts: Any) -> str:
             total.update(repr(part).encode())
         total.update(b"|")
     return total.hexdigest()
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a place that cannot be written to."""
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise CheckpointError(
+            f"checkpoint = {path} cannot be written: name a file in a folder that exists and may be written to."
+        )
 
 
 def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
@@ -78,7 +89,7 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
     differing = sorted(name for name in identity if identity[name] != saved.get(name))
     if differing:
         raise CheckpointError(
-            f"{path} belongs to another run: its {', '.join(differing)} differ. "
+            f"{path} belongs to another run, one with another {', another '.join(differing)}. "
             "Run it with the settings it was made with, or name another file."
         )
     return arrays

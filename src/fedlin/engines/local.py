@@ -32,6 +32,10 @@ def make_local(
         counter.calls += 1
         return estimate(x, key)
 
+    def full(x: Vector) -> Vector:
+        counter.calls += 1
+        return objective.grad(data, x)
+
     def prox(u: Vector, s: Scalar) -> Vector:
         assert objective.prox is not None  # engines refuse an algorithm that needs it before they start
         return objective.prox(data, u, s)
@@ -44,7 +48,10 @@ def make_local(
         center: Vector | None = None,
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
+        anchor: Vector | None = None,
     ) -> Vector:
+        if anchor is not None and sampling is None:
+            shift = shift - full(anchor)
         work = Descent(
             start,
             shift,
@@ -56,8 +63,12 @@ def make_local(
         counter.calls += work.steps
         if objective.descend is not None and sampling is None:
             return objective.descend(data, work)
-        return descend_by_gradients(estimate, work, descent_key(key))
+        if anchor is None or sampling is None:
+            return descend_by_gradients(estimate, work, descent_key(key))
+        counter.calls += work.steps  # every step draws once and takes two gradients
+        at: Vector = anchor
+        return descend_by_gradients(lambda x, key: estimate(x, key) - estimate(at, key), work, descent_key(key))
 
-    oracle = Oracle(lambda x: objective.loss(data, x), grad, prox)
+    oracle = Oracle(lambda x: objective.loss(data, x), grad, prox, full)
     local = Local(oracle, tau, eta, descend, key, shared_key)
     return local, counter

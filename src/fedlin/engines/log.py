@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from fedlin.engines.member import Member
-from fedlin.engines.program import DIVERGED, RUNNING, Records
+from fedlin.engines.program import DIVERGED, RUNNING, STOPPED, Records
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
+NAMES: dict[int, Status] = {RUNNING: "done", STOPPED: "stopped", DIVERGED: "diverged"}
 KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
 
 
@@ -68,6 +69,7 @@ class Log:
         for name, column in self.columns.items():
             column[:] = [whole[name][: rounds + 1]] if name != "x" or self.iterates else [x[None]]
         self.rounds = rounds
+        self.diverged_at = None
 
     def arrays(self) -> dict[str, Any]:
         """Every column as one array."""

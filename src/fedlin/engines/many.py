@@ -8,11 +8,12 @@ import jax
 from numpy.typing import ArrayLike
 
 from fedlin.core import Algorithm
+from fedlin.engines.batch import Batch
 from fedlin.engines.interrupt import Interrupt
+from fedlin.engines.log import NAMES
 from fedlin.engines.member import Member, Participation, check_rounds, prepare
 from fedlin.engines.program import RUNNING, structure
 from fedlin.engines.progress import bar
-from fedlin.engines.simulate import NAMES, Batch
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan

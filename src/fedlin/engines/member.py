@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
-from fedlin.core import EVERY_CLIENT, ONE_STEP_SIZE, PROX, Algorithm
+from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.program import Inputs, State
 from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.plan import Plan
-from fedlin.problems.problem import Problem
+from fedlin.problems.problem import Measures, Problem
 
 Array = NDArray[Any]
 Participation = float | ArrayLike
@@ -47,13 +47,24 @@ class Member:
             self.problem.noise,
             jnp.asarray(self.problem.weights, dtype),
             self.problem.known_optimum,
-            _window(self.tau, first, capacity),
-            _window(self.eta, first, capacity).astype(dtype),
-            None if self.present is None else _window(self.present, first, capacity),
-            jax.random.key(self.seed),
-            self.stop.limits(self.problem),
-            jnp.asarray(self.x0),
+            seed=jax.random.key(self.seed),
+            limits=self.limits,
+            start=jnp.asarray(self.x0),
+            **self.windows(first, capacity),
         )
+
+    def windows(self, first: int, capacity: int) -> dict[str, Any]:
+        """The inputs that move on with the rounds."""
+        return {
+            "tau": _window(self.tau, first, capacity),
+            "eta": _window(self.eta, first, capacity).astype(self.problem.dtype),
+            "present": None if self.present is None else _window(self.present, first, capacity),
+        }
+
+    @property
+    def limits(self) -> Measures:
+        """What each measure must come down to for the run to stop."""
+        return self.stop.limits(self.problem)
 
     def state(self) -> State:
         """The server's and the clients' states before the first round."""
@@ -72,9 +83,10 @@ class Member:
         """What must agree for a checkpoint to go on from, by name."""
         problem = self.problem
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
+        recipe, sampling = self.algorithm.recipe, problem.sampling
         return {
-            "algorithm": digest(self.algorithm.name, sorted(self.numbers.items())),
-            "problem": digest(*leaves, problem.weights),
+            "algorithm": digest(self.algorithm.name, recipe and recipe.structure, sorted(self.numbers.items())),
+            "problem": digest(repr(problem), *leaves, problem.weights, sampling and sampling.name),
             "plan": digest(self.tau, self.eta),
             "seed": str(self.seed),
             "starting point": digest(self.x0),
@@ -105,17 +117,25 @@ def prepare(
         if not isinstance(value, kind):
             expected = getattr(kind, "__name__", "Stop")
             raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {expected}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
     if weights is not None:
         problem = problem.weighted(weights)
     tau, eta = plan.rows(problem.clients, rounds)
     present, cohort = _participation(participation, problem.clients, rounds)
+    _check_weight(problem.weights, present, cohort)
+    stop = stop or Stop()
+    stop.limits(problem)
     requires = algorithm.requires
     if ONE_STEP_SIZE in requires and np.any(eta != eta[..., :1]):
         raise PlanError(
             f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
             "give Plan(tau=..., eta=one number)."
+        )
+    if ONE_STEP_COUNT in requires and np.any(tau != tau[..., :1]):
+        raise PlanError(
+            f"{algorithm.name} needs {ONE_STEP_COUNT}, and the plan's range from {tau.min()} to {tau.max()}: "
+            "give Plan(tau=one number, eta=...)."
         )
     if PROX in requires and problem.objective.prox is None:
         raise ArgumentError(
@@ -138,7 +158,7 @@ def prepare(
         cohort,
         int(seed),
         problem.start if x0 is None else problem.check_point(x0, "x0"),
-        stop or Stop(),
+        stop,
         message_sizes(algorithm, problem),
     )
 
@@ -159,6 +179,19 @@ def _participation(value: Participation, clients: int, rounds: int) -> tuple[Arr
     if empty.size:
         raise ArgumentError(f"participation leaves round {int(empty[0])} with no client: every round needs one.")
     return present, None
+
+
+def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> None:
+    # A mean over clients that all weigh nothing is no number.
+    idle = int(np.sum(weights == 0))
+    if cohort is not None and cohort <= idle:
+        raise ArgumentError(
+            f"weights are zero for {idle} clients and a round draws {cohort}, which may all be of those: "
+            "leave clients without weight out, or raise participation."
+        )
+    empty = np.flatnonzero(present @ weights == 0) if present is not None else np.zeros(0)
+    if empty.size:
+        raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
 
 
 def check_rounds(rounds: int) -> int:

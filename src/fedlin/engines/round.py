@@ -47,9 +47,12 @@ def play_round(
     everyone, total = clients, jnp.sum(clients.weight)
     if cohort.index is not None:
         clients = jax.tree.map(lambda leaf: leaf[cohort.index], clients)
-    weight = clients.weight if cohort.present is None else clients.weight * cohort.present
+    weight = clients.weight
+    if cohort.present is not None:
+        weight = weight * cohort.present.astype(weight.dtype)
     share = jnp.sum(weight) / total
     weight = weight / jnp.sum(weight)
+    eta = everyone.weight @ everyone.eta / total
     states = clients.state
     calls = jnp.zeros(weight.shape, jnp.int32)
 
@@ -73,7 +76,7 @@ def play_round(
 
         states, uploads, counts = each_client(work, block)(clients._replace(state=states))
         mean = jax.tree.map(lambda leaf, w=weight: jnp.tensordot(w, leaf, 1), uploads)
-        server = phase.server(server, mean, Central(share, keys.server, keys.shared))
+        server = phase.server(server, mean, Central(share, keys.server, keys.shared, eta))
         calls = calls + counts
 
     if cohort.present is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedlin.checks import positive
+from fedlin.checks import positive, real
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Measures, Problem
 
@@ -27,6 +27,8 @@ class Stop:
             value = getattr(self, name)
             if value is not None:
                 positive(f"stop.{name}", value)
+        if self.loss is not None:
+            real("stop.loss", self.loss, lambda value: True, "a finite number")
 
     def limits(self, problem: Problem) -> "Measures":
         """The limits as numbers, -inf where there is none."""

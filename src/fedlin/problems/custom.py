@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import positive
+from fedlin.checks import finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.precision import precision
@@ -130,6 +130,8 @@ def from_loss(
     if not leaves or not all(np.issubdtype(np.result_type(leaf), np.floating) for leaf in leaves):
         kinds = sorted({str(np.result_type(leaf)) for leaf in leaves}) or ["nothing"]
         raise DataError(f"params holds {', '.join(kinds)}: every parameter must be an array of floats.")
+    for leaf in leaves:
+        finite("params", leaf)
     ragged = False
     if isinstance(data, list | tuple) and not hasattr(data, "_fields"):
         data, ragged = _stack(list(data))
@@ -148,10 +150,14 @@ def from_loss(
             jax.tree.map(lambda leaf: _as(leaf, dtype), data),
             ragged,
             smoothness=None if smoothness is None else positive("smoothness", smoothness),
-            strong_convexity=strong_convexity,
-            polyak_lojasiewicz=polyak_lojasiewicz,
+            strong_convexity=None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
+            polyak_lojasiewicz=None
+            if polyak_lojasiewicz is None
+            else positive("polyak_lojasiewicz", polyak_lojasiewicz),
             minimizer=None if minimizer is None else np.asarray(minimizer),
         )
+        if minimizer is not None:
+            problem.check_point(minimizer, "minimizer")
         if ragged:
             _check_mean(loss, problem, params)
     return problem

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 _SMALL = 0.03  # below this the series to order 7 is exact to rounding, above it the difference is
-_FAR = 80.0  # beyond this exp would overflow in float32, and the curve has become a straight line
+_FAR = 80.0  # beyond this exp would overflow in float32, and nothing cancels
 
 
 def above_tangent(p: jax.Array, u: jax.Array) -> jax.Array:
@@ -20,11 +20,14 @@ def above_tangent(p: jax.Array, u: jax.Array) -> jax.Array:
     return jnp.where(near, inside, jax.nn.logsumexp(v, b=p, axis=-1))
 
 
-def above_tangent_binary(p: jax.Array, s: jax.Array) -> jax.Array:
-    """The same for two outcomes, of probability 1 - p and p, that move by 0 and s."""
+def above_tangent_binary(here: jax.Array, there: jax.Array) -> jax.Array:
+    """The same for two outcomes: log(1 + exp(-m)) at the margin `here`, above its tangent at `there`."""
+    p, s = jax.nn.sigmoid(-there), there - here
     step = jnp.clip(s, -_FAR, _FAR)
     inside = jnp.log1p((1 - p) * _curve(-p * step) + p * _curve((1 - p) * step))
-    return inside + jnp.where(s > 0, 1 - p, p) * jnp.abs(s - step)
+    # Far away nothing cancels. The loss needs softplus(-here) too, and the rest is the same in every round.
+    outside = jax.nn.softplus(-here) - jax.nn.softplus(-there) - p * s
+    return jnp.where(jnp.abs(s) < _FAR, inside, outside)
 
 
 def _curve(v: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ def _gaussian(objective: Objective, data: Data, deviation: Data, x: Vector, key:
     return objective.grad(data, x) + noise
 
 
-GAUSSIAN = Sampling(_gaussian)
+GAUSSIAN = Sampling(_gaussian, "noisy")
 
 
 @cache
@@ -30,7 +30,7 @@ def _minibatch(take: object, grad: object, size: int) -> Sampling:
         result: Vector = grad(take(rows, key, size), x)  # type: ignore[operator]
         return result
 
-    return Sampling(estimate)
+    return Sampling(estimate, f"minibatch({size})")
 
 
 def noisy(problem: P, variance: float) -> P:

@@ -41,6 +41,7 @@ class Sampling:
     """A noisy oracle: an unbiased estimate of ∇f_i from the client's data, `noise` and a key."""
 
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
+    name: str = ""
 
 
 def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:

@@ -139,7 +139,7 @@ class Problem:
         """x*, f* and, for quadratics, the Hessian of f; an error where they are not known."""
         return self.solve()
 
-    @property
+    @cached_property
     def known_optimum(self) -> Optimum | None:
         """The optimum, or None where it is not known."""
         try:
@@ -205,7 +205,8 @@ class Problem:
         if np.any(array < 0) or not np.any(array > 0):
             raise ArgumentError(f"weights are {array.tolist()}: none may be negative and at least one must be above 0.")
         other = copy.copy(self)
-        other.__dict__.pop("optimum", None)
+        for name in ("optimum", "known_optimum"):
+            other.__dict__.pop(name, None)
         other.weights = array / array.sum()
         return other
 

@@ -89,7 +89,7 @@ class Quadratic(Problem):
     def __init__(self, A: Array, b: Array, c: Array, closed_form: bool, rows: Rows | None = None) -> None:
         self.spectrum, vectors = np.linalg.eigh(A)
         smallest, largest = self.spectrum[:, 0], self.spectrum[:, -1]
-        indefinite = np.flatnonzero(smallest < -1e-10 * np.maximum(largest, np.finfo(A.dtype).tiny))
+        indefinite = np.flatnonzero(smallest < -_rounding(A) * np.maximum(largest, np.finfo(A.dtype).tiny))
         if indefinite.size:
             i = int(indefinite[0])
             raise DataError(
@@ -114,7 +114,10 @@ class Quadratic(Problem):
     def polyak_lojasiewicz(self) -> float:
         """The least non-zero eigenvalue of H."""
         values = np.linalg.eigvalsh(self.hessian)
-        return float(values[values > values[-1] * self.dim * np.finfo(self.dtype).eps][0])
+        above = values[values > values[-1] * self.dim * np.finfo(self.dtype).eps]
+        if not above.size:
+            raise UnknownError(f"{self!r} is linear (all A_i are zero), so it has no Polyak-Łojasiewicz constant.")
+        return float(above[0])
 
     def solve(self) -> Optimum:
         H, b = self.hessian, self.weights.astype(self.dtype) @ self.data.b
@@ -155,6 +158,11 @@ def quadratic(A: ArrayLike, b: ArrayLike, *, closed_form: bool = True) -> Quadra
     return _checked(A_all, b_all, closed_form)
 
 
+def _rounding(A: Array) -> float:
+    # What is lost in computing a Gram matrix and its eigenvalues, relative to the largest.
+    return float(max(1e-10, 10 * A.shape[-1] * np.finfo(A.dtype).eps))
+
+
 def _checked(A: Array, b: Array, closed_form: bool) -> Quadratic:
     dtype = np.result_type(A, b)
     if A.ndim != 3 or A.shape[1] != A.shape[2] or 0 in A.shape:
@@ -162,7 +170,7 @@ def _checked(A: Array, b: Array, closed_form: bool) -> Quadratic:
     if b.shape != A.shape[:2]:
         raise DataError(f"b has shape {b.shape} and A {A.shape}: give one vector a client, shape {A.shape[:2]}.")
     skew = np.max(np.abs(A - A.transpose(0, 2, 1)), axis=(1, 2))
-    bad = np.flatnonzero(skew > 1e-10 * np.max(np.abs(A), axis=(1, 2)))
+    bad = np.flatnonzero(skew > _rounding(A) * np.max(np.abs(A), axis=(1, 2)))
     if bad.size:
         i = int(bad[0])
         raise DataError(f"A of client {i} is not symmetric (entries differ by {skew[i]:.3g}): give (A + Aᵀ)/2 instead.")

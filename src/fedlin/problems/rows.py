@@ -30,6 +30,8 @@ def stack_rows(
 ) -> Sheet:
     """All clients' rows with a leading client axis; clients may differ in their number of rows."""
     one_of("reduction", reduction, ("mean", "sum"))
+    _check_clients("X", X)
+    _check_clients("y", y)
     if len(X) != len(y):  # type: ignore[arg-type]
         raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
     if len(X) == 0:  # type: ignore[arg-type]
@@ -59,6 +61,13 @@ def stack_rows(
     # On the host the fields are NumPy arrays; the type says what the traced functions see.
     stacked: Any = (X_all, y_all, weight, counts, np.full(len(counts), l2, dtype))
     return Sheet(*stacked)
+
+
+def _check_clients(name: str, parts: Any) -> None:
+    if not hasattr(parts, "__len__") or np.ndim(parts[0] if len(parts) else parts) == 0:
+        raise DataError(
+            f"{name} = {parts!r:.80} is not allowed: give an array with one more axis, the clients', or a list."
+        )
 
 
 def take_rows(sheet: Sheet, key: Key, size: int) -> Sheet:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.special import softmax as probabilities
 
-from fedlin.checks import nonnegative
+from fedlin.checks import nonnegative, positive_integer
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
@@ -118,7 +118,7 @@ def softmax(
     """
     sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
     labels = sheet.y[sheet.weight > 0]
-    count = int(labels.max()) + 1 if classes is None else classes
+    count = int(labels.max()) + 1 if classes is None else positive_integer("classes", classes)
     if np.any(labels != np.round(labels)) or labels.min() < 0 or labels.max() >= count or count < 2:
         raise DataError(
             f"y holds labels from {labels.min():g} to {labels.max():g}: give whole numbers 0..K-1 with K = {count} ≥ 2."

@@ -1,6 +1,6 @@
 """Step sizes, bounds and constants, one function a theorem."""
 
-from fedlin.theory import bounds, lower_bound, surrogate
+from fedlin.theory import bounds, lower_bound, splitting, surrogate
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.steps import (
     client_feedback,
@@ -32,6 +32,7 @@ __all__ = [
     "polyak_lojasiewicz",
     "server_feedback",
     "server_sparse",
+    "splitting",
     "strongly_convex",
     "surrogate",
 ]

@@ -16,11 +16,10 @@ from fedlin.problems.quadratic import Quadratic
 
 
 class Dissimilarity(NamedTuple):
-    """C and the least D that goes with it; `least` is the bound C must exceed."""
+    """C and the least D that goes with it."""
 
     C: float
     D: float
-    least: float
 
 
 def dissimilarity(problem: Problem, C: float | None = None) -> Dissimilarity:
@@ -29,11 +28,12 @@ def dissimilarity(problem: Problem, C: float | None = None) -> Dissimilarity:
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> dissimilarity(quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]])))
-    Dissimilarity(C=2.0, D=1.0, least=1.0)
+    Dissimilarity(C=2.0, D=1.0)
     """
     if not isinstance(problem, Quadratic):
         raise UnknownError(f"C and D are known exactly for quadratics only, not for {problem!r}.")
-    if problem.strong_convexity_each.max() <= 0 or np.linalg.eigvalsh(problem.hessian)[0] <= 0:
+    spectrum = np.linalg.eigvalsh(problem.hessian)
+    if spectrum[0] <= spectrum[-1] * problem.dim * np.finfo(problem.dtype).eps:
         raise UnknownError(f"{problem!r} has a singular mean Hessian, so no C holds for all x.")
     weights, A = problem.weights, problem.data.A
     gradients = A @ problem.minimizer - problem.data.b  # g_i
@@ -48,4 +48,4 @@ def dissimilarity(problem: Problem, C: float | None = None) -> Dissimilarity:
     real("C", C, lambda value: value > least, f"a number above {least:.6g}, the least for this problem")
     pulled = inverse @ s
     bound = np.linalg.solve(C * np.eye(problem.dim) - relative, pulled)
-    return Dissimilarity(float(C), zeta + float(pulled @ bound), least)
+    return Dissimilarity(float(C), zeta + float(pulled @ bound))

@@ -1,0 +1,149 @@
+"""Runs that advance together, chunk by chunk, in one compiled program; a single run is a batch of one."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.engines.log import Log, ended, keeps_iterates
+from fedlin.engines.member import Member
+from fedlin.engines.pace import Pace
+from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
+from fedlin.errors import CheckpointError
+from fedlin.layout import choose_block, one_pass_block
+
+
+class Batch:
+    """Runs of one structure that advance together; a single run is a batch of one without the extra axis."""
+
+    def __init__(self, members: list[Member], rounds: int, layout: str, iterates: bool | None) -> None:
+        first = members[0]
+        self.members = members
+        self.rounds = rounds
+        problem = first.problem
+        data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
+        looped = problem.objective.descend is None or problem.sampling is not None
+        self.block = choose_block(layout, data, problem.clients, first.tau, looped)
+        self.survey = one_pass_block(data, problem.clients)
+        dim = first.problem.dim
+        self.logs = [Log(member, keeps_iterates(iterates, rounds, dim)) for member in members]
+        self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
+        self.done = 0
+        self.status = np.full(len(members), RUNNING, np.int32)
+        states = [member.state() for member in members]
+        self.state: State = states[0] if len(members) == 1 else _stack(states)
+        self._pace = Pace()
+        self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
+        for number, log in enumerate(self.logs):
+            if any(value <= limit for value, limit in zip(log.latest(), members[number].limits, strict=True)):
+                self.status[number] = STOPPED
+
+    @property
+    def running(self) -> bool:
+        """Whether any member goes on."""
+        return bool(np.any(self.status == RUNNING))
+
+    def advance(self, most: int) -> Records:
+        """Play some rounds, at most `most`; the records come back as host arrays, rounds first."""
+        opening = self.done == 0 and self.members[0].algorithm.opening is not None
+        capacity = 1 if opening else self.capacity
+        inputs, differing = self._stacked(capacity)
+        single = len(self.members) == 1
+        first = self.members[0]
+        run = program(
+            Shape(
+                structure(first.algorithm),
+                opening,
+                first.problem.objective,
+                first.problem.sampling,
+                self.block,
+                self.survey,
+                capacity,
+                first.cohort,
+                None if single else differing,
+            )
+        )
+        status = jnp.asarray(self.status[0] if single else self.status)
+        at = np.int32(self.done)
+        if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
+            _finish(run(inputs, self.state, status, at, np.int32(0)))
+        count = min(most, capacity, self._pace.count)
+        began = time.perf_counter()
+        self.state, records = _finish(run(inputs, self.state, status, at, np.int32(count)))
+        seconds = time.perf_counter() - began
+        self._pace.saw(count, seconds)
+        for number, log in enumerate(self.logs):
+            if not ended(int(self.status[number])):
+                mine = records if single else _one(records, number)
+                self.status[number] = log.extend(mine, seconds)
+        self.done += count if self.running else int(np.max(records.filled))
+        return records
+
+    def _stacked(self, capacity: int) -> tuple[Inputs, frozenset[str]]:
+        """The inputs of all members: what they share once, what differs stacked."""
+        if self._inputs is None or self._inputs[0] != capacity:
+            each = [member.inputs(self.done, capacity) for member in self.members]
+            # The limits are the same for all; of the rest, what is not the very same arrays is stacked.
+            differing = frozenset(
+                name
+                for name in Inputs._fields
+                if name != "limits" and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
+            )
+            merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
+            self._inputs = (capacity, jax.device_put(merged), differing)
+        else:
+            _, merged, differing = self._inputs
+            windows = [member.windows(self.done, capacity) for member in self.members]
+            moved = {
+                name: _stack([window[name] for window in windows]) if name in differing else windows[0][name]
+                for name in windows[0]
+            }
+            self._inputs = (capacity, merged._replace(**moved), differing)
+        return self._inputs[1], differing
+
+    def arrays(self) -> dict[str, Any]:
+        """Everything a checkpoint needs, of a single run."""
+        leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
+        return {**leaves, **{f"log_{name}": a for name, a in self.logs[0].arrays().items()}}
+
+    def resume(self, arrays: dict[str, Any] | None) -> None:
+        """Go on from what `arrays` returned, if there is anything."""
+        if arrays is None:
+            return
+        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
+        rounds = len(log["loss"]) - 1
+        if rounds > self.rounds:
+            raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {self.rounds}: ask for more.")
+        if self.logs[0].iterates and len(log["x"]) != rounds + 1:
+            raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
+        self.logs[0].restore(log)
+        self.done = rounds
+        leaves, shape = jax.tree.flatten(self.state)
+        self.state = jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
+
+
+def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:
+    """Wait for the device, and bring the records home."""
+    state, records = computed
+    for leaf in jax.tree.leaves(state):
+        leaf.block_until_ready()
+    home: Records = jax.tree.map(np.asarray, records)
+    return state, home
+
+
+def _one(records: Records, number: int) -> Records:
+    x, measures, calls = jax.tree.map(lambda leaf: leaf[:, number], (records.x, records.measures, records.calls))
+    return Records(x, measures, calls, records.filled[number], records.status[number])
+
+
+def _stack(trees: list[Any]) -> Any:
+    """Equal trees as one with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two members share an input: the very same arrays."""
+    left, right = jax.tree.leaves(a), jax.tree.leaves(b)
+    return all(x is y for x, y in zip(left, right, strict=True))

@@ -1,0 +1,28 @@
+"""Every test runs under JAX's strictest rules for mixing types and shapes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion() -> Iterator[None]:
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All checks of one row of the contract share compiled programs, so one worker gets them all."""
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class ByRow(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            test, _, row = nodeid.partition("[")
+            return row if row and "test_contract.py" in test else nodeid
+
+    return ByRow(config, log)

@@ -1,0 +1,155 @@
+"""Results: tables, pictures, files and words."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedlin
+from fedlin import Plan, Result, problems, simulate
+from fedlin.errors import ArgumentError, CheckpointError, UnknownError
+from fedlin.result import AXES, CURVES
+
+M, D = 3, 2
+PROBLEM = problems.quadratic(np.stack([np.eye(D) * (i + 1) for i in range(M)]), np.arange(6.0).reshape(M, D))
+COLUMNS = [
+    "round",
+    "gap",
+    "distance",
+    "loss",
+    "grad_norm",
+    "bytes_up",
+    "bytes_down",
+    "gradients",
+    "seconds",
+]
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return simulate(fedlin.fedlin(uplink=fedlin.top_k(1)), PROBLEM, Plan([1, 2, 3], 0.05), 12, seed=9)
+
+
+@pytest.fixture(scope="module")
+def unsolved() -> Result:
+    problem = problems.from_loss(lambda x, batch: jnp.mean((x[None] - batch) ** 2), np.zeros(D), np.ones((M, 4, D)))
+    return simulate(fedlin.fedavg(), problem, Plan(2, 0.1), 5, iterates=False)
+
+
+@pytest.fixture(scope="module")
+def diverged() -> Result:
+    return simulate(fedlin.fedavg(), PROBLEM, Plan(2, 1e4), 100, x0=np.ones(D))
+
+
+def test_dataframe_has_one_row_a_round_and_one_column_a_measure(result: Result, unsolved: Result) -> None:
+    table = result.to_dataframe()
+    assert sorted(table.columns) == sorted(COLUMNS)
+    assert len(table) == 13
+    assert table["round"].tolist() == list(range(13))
+    for name in COLUMNS[1:]:
+        np.testing.assert_array_equal(table[name].to_numpy(), getattr(result, name))
+    assert sorted(unsolved.to_dataframe().columns) == sorted(set(COLUMNS) - {"gap", "distance"})
+
+
+@pytest.mark.parametrize("x", AXES)
+@pytest.mark.parametrize("y", CURVES)
+def test_plot_draws_the_curve_asked_for(result: Result, x: str, y: str) -> None:
+    from matplotlib.axes import Axes
+
+    axes = result.plot(y, x)
+    assert isinstance(axes, Axes)
+    (line,) = axes.get_lines()
+    across = np.arange(13) if x == "rounds" else getattr(result, x)
+    np.testing.assert_array_equal(line.get_xdata(), across)
+    np.testing.assert_array_equal(line.get_ydata(), getattr(result, y))
+    assert axes.get_xlabel() == AXES[x]
+    assert axes.get_ylabel() == CURVES[y]
+    assert axes.get_yscale() == ("linear" if y == "loss" else "log")
+    assert line.get_label() == result.algorithm
+
+
+def test_plots_share_axes_and_take_line_settings(result: Result, unsolved: Result) -> None:
+    axes = result.plot(color="red", label="mine")
+    assert axes.get_ylabel() == CURVES["gap"]
+    assert unsolved.plot("grad_norm", ax=axes) is axes
+    first, second = axes.get_lines()
+    assert (first.get_color(), first.get_label(), second.get_label()) == ("red", "mine", "fedavg")
+    assert unsolved.plot().get_ylabel() == CURVES["grad_norm"]  # what there is when the minimiser is not known
+
+
+def test_plot_refuses_what_it_cannot_draw(result: Result, unsolved: Result) -> None:
+    with pytest.raises(ArgumentError, match=r"y = 'speed'.*'gap'"):
+        result.plot("speed")
+    with pytest.raises(ArgumentError, match=r"x = 'epochs'.*'bytes_up'"):
+        result.plot(x="epochs")
+    with pytest.raises(UnknownError, match="gap"):
+        unsolved.plot("gap")
+
+
+@pytest.mark.parametrize("which", ["result", "unsolved", "diverged"])
+def test_save_and_load_give_back_every_bit(which: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    original: Result = request.getfixturevalue(which)
+    path = tmp_path / "run.npz"
+    original.save(path)
+    loaded = Result.load(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+    for name, value in vars(original).items():
+        again = getattr(loaded, name)
+        if isinstance(value, np.ndarray):
+            assert again.dtype == value.dtype
+            np.testing.assert_array_equal(again, value, err_msg=name)
+        else:
+            assert again == value
+            assert type(again) is type(value)
+    assert repr(loaded) == repr(original)
+
+
+def test_save_keeps_the_name_it_was_given(result: Result, tmp_path: Path) -> None:
+    result.save(str(tmp_path / "run.result"))
+    assert Result.load(str(tmp_path / "run.result")).rounds == 12
+
+
+def test_damaged_or_foreign_files_are_refused(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    result.save(path)
+    content = path.read_bytes()
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 16
+    for damaged in (content[: len(content) // 2], bytes(flipped), b"", b"notes", b"PK\x03\x04"):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"run\.npz is not a result saved by fedlin, or it is damaged"):
+            Result.load(path)
+    np.savez(path, x=np.ones(3))
+    with pytest.raises(CheckpointError, match="not a result"):
+        Result.load(path)
+    with pytest.raises(FileNotFoundError):
+        Result.load(tmp_path / "none.npz")
+
+
+def test_repr_reads_as_a_sentence(result: Result, unsolved: Result, diverged: Result) -> None:
+    assert "fedlin(uplink=error_feedback(top_k(1))): done after 12 rounds, gap " in repr(result)
+    assert f"{result.bytes_up[-1]:,} bytes up" in repr(result)
+    assert f"{result.gradients[-1]:,} gradients" in repr(result)
+    assert "gradient norm" in repr(unsolved)
+    assert "gap" not in repr(unsolved)
+    assert f"diverged after {diverged.rounds} rounds, diverged in round {diverged.diverged_at}" in repr(diverged)
+    assert len(repr(result)) < 250
+
+
+@pytest.mark.parametrize("name", ["gap", "distance"])
+def test_what_is_not_known_says_what_to_use(unsolved: Result, name: str) -> None:
+    with pytest.raises(UnknownError, match=rf"fedavg has no {name}.*loss or grad_norm"):
+        getattr(unsolved, name)
+
+
+def test_iterates_that_were_not_kept_say_how_to_keep_them(unsolved: Result) -> None:
+    with pytest.raises(UnknownError, match="iterates=True"):
+        _ = unsolved.iterates
+
+
+def test_bytes_are_both_ways(result: Result) -> None:
+    np.testing.assert_array_equal(result.bytes, result.bytes_up + result.bytes_down)
+    assert result.bytes.dtype == np.int64
+    assert np.all(np.diff(result.bytes) > 0)
+    assert result.seed == 9
