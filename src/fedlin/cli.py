@@ -1,6 +1,7 @@
 """The `fedlin` command."""
 
 import json
+import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,9 @@ def reproduce(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds a run.", show_default="each claim's own")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("reports/reproduce"),
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Claims checked at once.", show_default="one a core")
+    ] = os.cpu_count() or 1,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller problems and fewer draws.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON document.")] = False,
     list_claims: Annotated[bool, typer.Option("--list", help="Name the claims and leave.")] = False,
@@ -56,7 +60,7 @@ def reproduce(
         if list_claims:
             _list(ids or [])
         else:
-            _reproduce(ids or [], draws, rounds, out, quick, as_json)
+            _reproduce(ids or [], draws, rounds, out, jobs, quick, as_json)
     except FedLinError as error:
         typer.echo(f"fedlin: {error}", err=True)
         raise typer.Exit(2) from error
@@ -66,17 +70,19 @@ def _list(ids: list[str]) -> None:
     from fedlin.claims import select
 
     for claim in select(ids):
-        typer.echo(f"{claim.id:<12} {claim.title}")
+        typer.echo(f"{claim.id:<16} {claim.title}")
 
 
-def _reproduce(ids: list[str], draws: int | None, rounds: int | None, out: Path, quick: bool, as_json: bool) -> None:
+def _reproduce(
+    ids: list[str], draws: int | None, rounds: int | None, out: Path, jobs: int, quick: bool, as_json: bool
+) -> None:
     # Loaded here so that `--help` and `--version` answer at once.
     from rich.console import Console
 
-    from fedlin.claims import Setting, select
+    from fedlin.claims import Setting, select, verdicts
     from fedlin.report.folder import check_folder
     from fedlin.report.page import write_report
-    from fedlin.report.terminal import run_all
+    from fedlin.report.terminal import show
 
     if draws is None:
         draws = 2 if quick else 8
@@ -84,19 +90,21 @@ def _reproduce(ids: list[str], draws: int | None, rounds: int | None, out: Path,
     claims = select(ids)
     check_folder(out)
     # With --json the progress goes to stderr, and stdout carries the document alone.
-    verdicts = run_all(claims, setting, Console(stderr=as_json))
-    page = write_report(verdicts, out, command=_command(ids, setting))
+    finished = show(verdicts(claims, setting, jobs), len(claims), Console(stderr=as_json))
+    order = [claim.id for claim in claims]
+    found = sorted(finished, key=lambda verdict: order.index(verdict.id))
+    page = write_report(found, out, command=_command(ids, setting))
     if as_json:
         document = {
             "version": version("fedlin"),
             "setting": vars(setting),
             "report": str(page),
-            "verdicts": [verdict.as_dict() for verdict in verdicts],
+            "verdicts": [verdict.as_dict() for verdict in found],
         }
         typer.echo(json.dumps(document, indent=2))
     else:
         typer.echo(f"Report: {page}")
-    if any(verdict.failed for verdict in verdicts):
+    if any(verdict.failed for verdict in found):
         raise typer.Exit(1)
 
 

@@ -6,5 +6,6 @@
 """
 
 from fedlin.claims.claim import Claim, Outcome, Setting, all_claims, find, select
+from fedlin.claims.run import verdicts
 
-__all__ = ["Claim", "Outcome", "Setting", "all_claims", "find", "select"]
+__all__ = ["Claim", "Outcome", "Setting", "all_claims", "find", "select", "verdicts"]

@@ -16,7 +16,7 @@ LEAD = "Each statement of the paper is checked by running it. What was measured 
 
 def stem(verdict: Verdict, figure: Figure) -> str:
     """A file name no other claim's figure can have."""
-    return verdict.id if figure.name == verdict.id else f"{verdict.id}-{figure.name}"
+    return figure.name if figure.name.startswith(verdict.id) else f"{verdict.id}-{figure.name}"
 
 
 def page(verdicts: Sequence[Verdict], title: str, command: str) -> str:
@@ -56,7 +56,7 @@ def _counts(verdicts: Sequence[Verdict]) -> str:
 
 def _summary(verdicts: Sequence[Verdict]) -> str:
     rows = "\n".join(
-        f'<tr><td class="claim"><a href="#{verdict.id}">{escape(verdict.title)}</a></td>'
+        f'<tr><td class="claim"><code>{verdict.id}</code> <a href="#{verdict.id}">{escape(verdict.title)}</a></td>'
         f'<td class="outcome {verdict.grade}">{escape(verdict.judgement)}</td>'
         f'<td class="key">{escape(verdict.key)}</td><td class="num">{verdict.seconds:.1f} s</td></tr>'
         for verdict in verdicts
@@ -95,7 +95,7 @@ def _article(verdict: Verdict) -> str:
         f'>>> find("{verdict.id}").run(Setting())'
     )
     parts = [
-        f'<div class="head"><h3>{escape(verdict.title)}</h3>'
+        f'<div class="head"><h3>{escape(verdict.title)} <code>{verdict.id}</code></h3>'
         f'<span class="badge {verdict.grade}">{escape(verdict.judgement)}</span></div>',
         f'<p class="statement">{escape(verdict.statement)}</p>',
         f'<p class="error">{escape(verdict.error)}</p>' if verdict.error else "",

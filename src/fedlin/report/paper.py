@@ -86,6 +86,7 @@ def save(figure: Figure, folder: Path, stem: str | None = None) -> tuple[Path, P
     canvas = draw(figure)
     with rc_context(RC):
         canvas.savefig(png, dpi=200, metadata={"Software": None})
+        canvas.set_layout_engine("none")  # it is laid out by now, and doing it again is half the work
         canvas.savefig(svg, metadata={"Date": None, "Creator": None})
     return png, svg
 

@@ -1,6 +1,6 @@
-"""Claims checked one by one, with their verdicts in the terminal as they come."""
+"""Verdicts in the terminal, as they come."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -8,47 +8,37 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fedlin.claims.claim import Claim, Setting
 from fedlin.report.verdict import Verdict
 
 COLOURS = {"good": "green", "noted": "yellow", "bad": "red"}
 
 
-def run_all(claims: Sequence[Claim], setting: Setting, console: Console) -> list[Verdict]:
-    """Check every claim: a live table in a terminal, a plain line for each elsewhere."""
-    return _live(claims, setting, console) if console.is_terminal else _plain(claims, setting, console)
+def show(verdicts: Iterable[Verdict], total: int, console: Console) -> list[Verdict]:
+    """Take in verdicts as they come: a live table in a terminal, a plain line for each elsewhere."""
+    return _live(verdicts, total, console) if console.is_terminal else _plain(verdicts, console)
 
 
-def _plain(claims: Sequence[Claim], setting: Setting, console: Console) -> list[Verdict]:
-    verdicts = []
-    for claim in claims:
-        verdict = claim.attempt(setting)
-        verdicts.append(verdict)
+def _plain(verdicts: Iterable[Verdict], console: Console) -> list[Verdict]:
+    seen = []
+    for verdict in verdicts:
+        seen.append(verdict)
         # Written past Rich, which would break long lines at the width of no terminal.
-        line = f"{verdict.id:<12} {verdict.judgement:<24} {verdict.seconds:7.1f} s  {verdict.title}"
+        line = f"{verdict.id:<16} {verdict.judgement:<24} {verdict.seconds:7.1f} s  {verdict.title}"
         print(f"{line}  [{_one_line(verdict.key)}]", file=console.file, flush=True)
-    return verdicts
+    return seen
 
 
-def _live(claims: Sequence[Claim], setting: Setting, console: Console) -> list[Verdict]:
-    verdicts: list[Verdict] = []
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    task = progress.add_task("", total=len(claims))
-    with Live(Group(table(verdicts), progress), console=console) as live:
-        for claim in claims:
-            progress.update(task, description=f"checking {claim.id}")
-            live.refresh()
-            verdicts.append(claim.attempt(setting))
+def _live(verdicts: Iterable[Verdict], total: int, console: Console) -> list[Verdict]:
+    seen: list[Verdict] = []
+    progress = Progress(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+    task = progress.add_task("", total=total)
+    with Live(Group(table(seen), progress), console=console) as live:
+        for verdict in verdicts:
+            seen.append(verdict)
             progress.advance(task)
-            live.update(Group(table(verdicts), progress))
-        live.update(table(verdicts))
-    return verdicts
+            live.update(Group(table(seen), progress))
+        live.update(table(seen))
+    return seen
 
 
 def table(verdicts: Sequence[Verdict]) -> Table:
