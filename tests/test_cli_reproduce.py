@@ -267,7 +267,7 @@ def test_a_terminal_gets_a_live_table() -> None:
 
 def test_two_processes_find_what_one_does() -> None:
     """The numbers do not depend on how the claims were shared out."""
-    claims = select(["eq-prox", "fixed-point"])
+    claims = select(["eq-prox", "thm2a"])
     setting = Setting(quick=True, draws=1)
     one = {each.id: each.rows for each in verdicts(claims, setting)}
     two = {each.id: each.rows for each in verdicts(claims, setting, jobs=2)}

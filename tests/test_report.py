@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -276,3 +277,13 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tempfile.TemporaryDirectory", forbidden)
     with pytest.raises(ArgumentError, match=r"cannot write to .*out: Permission denied; name another folder"):
         check_folder(tmp_path / "out")
+
+
+def test_a_report_without_pictures_links_to_none(tmp_path: Path) -> None:
+    page = write_report(verdicts(), tmp_path / "out", pictures=False)
+    text = page.read_text(encoding="utf-8")
+    assert ".png" not in text
+    assert ".svg" not in text
+    assert not list((page.parent / "figures").iterdir())
+    for link in re.findall(r'<a download href="([^"]+)"', text):
+        assert (page.parent / link).is_file()

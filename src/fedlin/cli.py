@@ -48,7 +48,7 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Claims checked at once.", show_default="one a core")
     ] = os.cpu_count() or 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller problems and fewer draws.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller problems, fewer draws, no PNG and SVG.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON document.")] = False,
     list_claims: Annotated[bool, typer.Option("--list", help="Name the claims and leave.")] = False,
 ) -> None:
@@ -93,7 +93,7 @@ def _reproduce(
     finished = show(verdicts(claims, setting, jobs), len(claims), Console(stderr=as_json))
     order = [claim.id for claim in claims]
     found = sorted(finished, key=lambda verdict: order.index(verdict.id))
-    page = write_report(found, out, command=_command(ids, setting))
+    page = write_report(found, out, command=_command(ids, setting), pictures=not quick)
     if as_json:
         document = {
             "version": version("fedlin"),

@@ -41,13 +41,14 @@ def check(setting: Setting) -> Outcome:
     gone = np.ones((rounds, 20))
     gone[rounds // 3 : 2 * rounds // 3, 0] = 0
     patterns = {"30 % missing at random": away.astype(float), "client 0 away for a third": gone}
+    methods = setting.pick(METHODS, {REMEMBERS: METHODS[REMEMBERS]})  # each method costs a program of its own
     family = [least_squares(n) for n in numbers]
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     for pattern, present in patterns.items():
         found: dict[str, Array] = {
             name: distances(simulate_many(method, family, plans, rounds, participation=present))
-            for name, method in METHODS.items()
+            for name, method in methods.items()
         }
         for name, curves in found.items():
             end = curves[:, -1]

@@ -31,7 +31,8 @@ def check(setting: Setting) -> Outcome:
     methods = {}
     for k in limits:
         methods[f"TOP-{k} of changes"] = algorithms.fedlin(uplink=innovation(top_k(k)))
-        methods[f"TOP-{k} with feedback"] = algorithms.fedlin(uplink=error_feedback(top_k(k)))
+        if not setting.quick:  # the rule to compare with costs a program of its own
+            methods[f"TOP-{k} with feedback"] = algorithms.fedlin(uplink=error_feedback(top_k(k)))
     family = {"": [least_squares(n) for n in numbers]}
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
     found = {name: curves for (_, name), curves in sweep(methods, family, plans, rounds).items()}
@@ -42,8 +43,9 @@ def check(setting: Setting) -> Outcome:
         held &= arrived
         told = f"{curves[:, -1].max():.1e} (worst draw), × {np.median([rate(c) for c in curves]):.4f} a round"
         rows.append(Row(f"TOP-{k} of changes: final ‖x̄ - x*‖²", told, f"≤ {limit:g}", bool(arrived.all())))
-        floor = float(np.median(floors(found[f"TOP-{k} with feedback"])))
-        rows.append(Row(f"TOP-{k} with feedback: floor (median)", f"{floor:.2g}", "above 1e-3", floor > 1e-3))
+        if f"TOP-{k} with feedback" in found:
+            floor = float(np.median(floors(found[f"TOP-{k} with feedback"])))
+            rows.append(Row(f"TOP-{k} with feedback: floor (median)", f"{floor:.2g}", "above 1e-3", floor > 1e-3))
     shown = tuple(thin(summary(name, curves)) for name, curves in found.items())
     panel = Panel("Figure 3's least squares, α = 10", "communication round", "‖x̄ - x*‖²", shown)
     return Outcome(

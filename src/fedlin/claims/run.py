@@ -1,9 +1,10 @@
-"""Many claims at once: one process a core, verdicts as they finish."""
+"""Many claims at once: verdicts as they finish, a section of claims to a process."""
 
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fedlin.claims.claim import Claim, Setting, find
 from fedlin.report.verdict import Verdict
@@ -11,23 +12,36 @@ from fedlin.report.verdict import Verdict
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterator[Verdict]:
     """Check the claims on `jobs` processes; with one they come in order, with more as they finish."""
-    jobs = min(jobs, len(claims))
+    # The claims of a section share compiled programs, which processes cannot.
+    sections = [[claim.id for claim in claims if claim.section == name] for name in {c.section: 0 for c in claims}]
+    jobs = min(jobs, len(sections))
     if jobs <= 1:
         yield from (claim.attempt(setting) for claim in claims)
         return
     # Each process is one of several already, so its linear algebra keeps to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A fresh interpreter each: JAX's threads do not survive a fork.
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_leave_interrupts) as pool:
-        yield from pool.imap_unordered(_attempt, [(claim.id, setting) for claim in claims])
+    context = multiprocessing.get_context("spawn")
+    finished = context.SimpleQueue()
+    with context.Pool(jobs, initializer=_begin, initargs=(finished,)) as pool:
+        largest_first = sorted(sections, key=len, reverse=True)
+        pool.map_async(_attempt, [(ids, setting) for ids in largest_first], chunksize=1)
+        for _ in claims:
+            yield finished.get()
 
 
-def _attempt(task: tuple[str, Setting]) -> Verdict:
-    # A claim is sent by its name: the function behind it cannot travel.
-    name, setting = task
-    return find(name).attempt(setting)
+_finished: Any = None  # in a worker: where its verdicts go
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C is the parent's to handle; it ends its workers itself."""
+def _begin(finished: Any) -> None:
+    global _finished
+    _finished = finished
+    # Ctrl-C is the parent's to handle; it ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _attempt(task: tuple[list[str], Setting]) -> None:
+    # A claim is sent by its name: the function behind it cannot travel.
+    ids, setting = task
+    for name in ids:
+        _finished.put(find(name).attempt(setting))

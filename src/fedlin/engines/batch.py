@@ -139,8 +139,8 @@ def _one(records: Records, number: int) -> Records:
 
 
 def _stack(trees: list[Any]) -> Any:
-    """Equal trees as one with a leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
 
 
 def _same(a: Any, b: Any) -> bool:

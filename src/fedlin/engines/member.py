@@ -42,14 +42,14 @@ class Member:
         """The program's inputs for the rounds from `first` on."""
         dtype = self.problem.dtype
         return Inputs(
-            {name: jnp.asarray(value, dtype) for name, value in self.numbers.items()},
+            {name: np.asarray(value, dtype) for name, value in self.numbers.items()},
             self.problem.device_data,
             self.problem.noise,
-            jnp.asarray(self.problem.weights, dtype),
+            self.problem.weights.astype(dtype),
             self.problem.known_optimum,
-            seed=jax.random.key(self.seed),
+            seed=np.uint32(self.seed),
             limits=self.limits,
-            start=jnp.asarray(self.x0),
+            start=self.x0,
             **self.windows(first, capacity),
         )
 

@@ -91,9 +91,10 @@ def program(shape: Shape) -> Any:
     """
 
     def play(inputs: Inputs, state: State, first: Any, index: Any) -> Any:
+        seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if shape.cohort is not None:
-            order = jax.random.permutation(cohort_key(inputs.seed, first + index), inputs.weights.size)
+            order = jax.random.permutation(cohort_key(seed, first + index), inputs.weights.size)
             cohort = Cohort(index=jnp.sort(order[: shape.cohort]))
         elif inputs.present is not None:
             cohort = Cohort(present=inputs.present[index])
@@ -114,7 +115,7 @@ def program(shape: Shape) -> Any:
             state.server,
             clients,
             cohort,
-            inputs.seed,
+            seed,
             first + index,
         )
         x = server.x

@@ -19,7 +19,7 @@ def stem(verdict: Verdict, figure: Figure) -> str:
     return figure.name if figure.name.startswith(verdict.id) else f"{verdict.id}-{figure.name}"
 
 
-def page(verdicts: Sequence[Verdict], title: str, command: str) -> str:
+def page(verdicts: Sequence[Verdict], title: str, command: str, pictures: bool) -> str:
     """The whole page, styles and script included; only Plotly and the downloads lie beside it."""
     package = files("fedlin.report")
     sections = dict.fromkeys(verdict.section for verdict in verdicts)
@@ -33,7 +33,7 @@ def page(verdicts: Sequence[Verdict], title: str, command: str) -> str:
         summary=_summary(verdicts),
         findings=_findings(verdicts),
         sections="\n".join(
-            _section(name, [verdict for verdict in verdicts if verdict.section == name]) for name in sections
+            _section(name, [verdict for verdict in verdicts if verdict.section == name], pictures) for name in sections
         ),
         command=escape(command),
         seconds=_seconds(sum(verdict.seconds for verdict in verdicts)),
@@ -80,12 +80,12 @@ def _findings(verdicts: Sequence[Verdict]) -> str:
     return f'<section id="findings">{heading}<ul class="findings">{items}</ul></section>'
 
 
-def _section(name: str, verdicts: Iterable[Verdict]) -> str:
-    articles = "\n".join(map(_article, verdicts))
+def _section(name: str, verdicts: Iterable[Verdict], pictures: bool) -> str:
+    articles = "\n".join(_article(verdict, pictures) for verdict in verdicts)
     return f"<section><h2>{escape(name or 'Claims')}</h2>\n{articles}\n</section>"
 
 
-def _article(verdict: Verdict) -> str:
+def _article(verdict: Verdict, pictures: bool) -> str:
     setting = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in verdict.setting.items()
     )
@@ -101,7 +101,7 @@ def _article(verdict: Verdict) -> str:
         f'<p class="error">{escape(verdict.error)}</p>' if verdict.error else "",
         f'<dl class="setting">{setting}</dl>' if setting else "",
         _rows(verdict.rows) if verdict.rows else "",
-        *(_figure(figure, stem(verdict, figure)) for figure in verdict.figures),
+        *(_figure(figure, stem(verdict, figure), pictures) for figure in verdict.figures),
         f"<pre>{escape(rerun)}</pre>",
     ]
     return f'<article id="{verdict.id}">\n' + "\n".join(filter(None, parts)) + "\n</article>"
@@ -120,7 +120,7 @@ def _rows(rows: Iterable[Row]) -> str:
     )
 
 
-def _figure(figure: Figure, name: str) -> str:
+def _figure(figure: Figure, name: str, pictures: bool) -> str:
     # The height stands on the element itself: Plotly asks it whenever the window changes width.
     panels = "\n".join(
         f'<div class="panel"><h4>{escape(panel.title)}</h4>'
@@ -129,12 +129,14 @@ def _figure(figure: Figure, name: str) -> str:
         for panel, plot in zip(figure.panels, plots(figure), strict=True)
     )
     title = escape(figure.title)
+    files = {"PNG": f"figures/{name}.png", "SVG": f"figures/{name}.svg"} if pictures else {}
+    links = " ".join(
+        f'<a download href="{file}">{kind}</a>' for kind, file in {**files, "CSV": f"data/{name}.csv"}.items()
+    )
+    still = f'<noscript><img src="{files["PNG"]}" alt="{title}"></noscript>' if pictures else ""
     return (
-        f'<figure id="figure-{name}"><figcaption><strong>{title}</strong> {escape(figure.caption)}'
-        f'</figcaption><noscript><img src="figures/{name}.png" alt="{title}"></noscript>'
-        f'<div class="panels">{panels}</div><p class="downloads">'
-        f'<a download href="figures/{name}.png">PNG</a> <a download href="figures/{name}.svg">SVG</a> '
-        f'<a download href="data/{name}.csv">CSV</a></p></figure>'
+        f'<figure id="figure-{name}"><figcaption><strong>{title}</strong> {escape(figure.caption)}</figcaption>'
+        f'{still}<div class="panels">{panels}</div><p class="downloads">{links}</p></figure>'
     )
 
 

@@ -21,8 +21,11 @@ def write_report(
     *,
     title: str = "FedLin, claim by claim",
     command: str = "fedlin reproduce",
+    pictures: bool = True,
 ) -> Path:
     """Write the report and return its page; a report already there is replaced, anything else is left alone.
+
+    Without `pictures` the figures are drawn in the browser only, with no PNG and SVG for papers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as home:
@@ -37,11 +40,12 @@ def write_report(
         for verdict in verdicts:
             for figure in verdict.figures:
                 name = stem(verdict, figure)
-                save(figure, fresh / "figures", name)
+                if pictures:
+                    save(figure, fresh / "figures", name)
                 _write_csv(figure, fresh / "data" / f"{name}.csv")
         _write(fresh / "plotly.min.js", get_plotlyjs())
         _write(fresh / "verdicts.json", json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n")
-        _write(fresh / "index.html", page(verdicts, title, command))
+        _write(fresh / "index.html", page(verdicts, title, command, pictures))
     return home / "index.html"
 
 
