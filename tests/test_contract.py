@@ -29,7 +29,7 @@ from fedlin.problems.problem import Problem
 from quadratics import CLIENTS, DIM, ETA, TAU, X0, A, Array, B, assert_close, problem
 
 SHORT = 12
-Check = Literal["permutation"]
+Check = Literal["permutation", "precision"]
 
 
 def own_steps(instance: Problem) -> fedlin.Plan:
@@ -42,6 +42,18 @@ def one_step_size(instance: Problem) -> fedlin.Plan:
 
 def one_large_step(instance: Problem) -> fedlin.Plan:
     return fedlin.Plan(1, 1 / instance.smoothness)
+
+
+def one_of_each(instance: Problem) -> fedlin.Plan:
+    return fedlin.Plan(3, 1 / instance.smoothness)
+
+
+def changes(instance: Problem) -> fedlin.Plan:
+    return fedlin.theory.ef21(instance, DIM / 2)
+
+
+def differences(instance: Problem) -> fedlin.Plan:
+    return fedlin.theory.diana(instance, DIM / 2 - 1)
 
 
 def splitting(instance: Problem) -> fedlin.Plan:
@@ -78,6 +90,25 @@ ROWS = [
     Row("fedsplit", {}, "converges", splitting),
     Row("fedsplit", {"steps": 3, "start": "u"}, "stalls", splitting),
     Row("fedsplit", {"steps": 3, "start": "model"}, "converges", splitting),
+    Row("scaffnew", {}, "converges", one_of_each, every_client=True),
+    Row("ef21", {"compressor": top_k(2)}, "converges", changes, rounds=2000),
+    Row(
+        "diana",
+        {"compressor": rand_k(2, unbiased=True), "alpha": 0.4},
+        "converges",
+        differences,
+        draws=True,
+        fails=DRAWS,
+    ),
+    Row(
+        "fedpaq",
+        {"compressor": quantize(4)},
+        "neighbourhood",
+        draws=True,
+        fails={**DRAWS, "precision": "no round is sent in full, and a draw in another precision is another draw"},
+    ),
+    Row("compressed", {"k": 2}, "converges", every_client=True),
+    Row("fedlin", {"same_batch": True}, "converges"),
     Row("fedlin", {}, "converges"),
     Row("fedlin", {"uplink": error_feedback(top_k(2))}, "neighbourhood"),
     Row("fedlin", {"downlink": plain(top_k(2))}, "converges"),
@@ -155,7 +186,8 @@ def test_the_state_keeps_its_structure(row: Row) -> None:
             clients = Clients(jnp.arange(CLIENTS), inputs.data, None, inputs.weights, inputs.tau, inputs.eta, states)
             objective = problem().objective
             number = jnp.zeros((), jnp.int32)
-            return play_round(phases, objective, None, None, server, clients, Cohort(), inputs.seed, number)[:2]
+            seed = jax.random.key(inputs.seed)
+            return play_round(phases, objective, None, None, server, clients, Cohort(), seed, number)[:2]
 
         def facts(state: Any) -> Any:
             described = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), state)
@@ -231,7 +263,7 @@ def in_single_precision(row: Row, participation: Array | float) -> fedlin.Result
     return run(row, SHORT, single, participation=participation)
 
 
-@every_row()
+@every_row("precision")
 def test_single_and_double_precision(row: Row) -> None:
     """A problem's precision is the run's, and single is double up to its rounding."""
     double = run(row, SHORT)

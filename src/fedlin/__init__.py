@@ -3,7 +3,20 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from fedlin import problems, theory
-from fedlin.algorithms import fedavg, fedlin, fednova, fedprox, fedsplit, gradient_descent, scaffold
+from fedlin.algorithms import (
+    compressed,
+    diana,
+    ef21,
+    fedavg,
+    fedlin,
+    fednova,
+    fedpaq,
+    fedprox,
+    fedsplit,
+    gradient_descent,
+    scaffnew,
+    scaffold,
+)
 from fedlin.compressors import identity, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
@@ -32,11 +45,15 @@ __all__ = [
     "Plan",
     "Result",
     "Stop",
+    "compressed",
+    "diana",
     "draw_steps",
+    "ef21",
     "error_feedback",
     "fedavg",
     "fedlin",
     "fednova",
+    "fedpaq",
     "fedprox",
     "fedsplit",
     "gradient_descent",
@@ -47,6 +64,7 @@ __all__ = [
     "problems",
     "quantize",
     "rand_k",
+    "scaffnew",
     "scaffold",
     "shifted",
     "sign",

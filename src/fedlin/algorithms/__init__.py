@@ -1,11 +1,29 @@
 """The methods, one file each."""
 
+from fedlin.algorithms.compressed import compressed
+from fedlin.algorithms.diana import diana
+from fedlin.algorithms.ef21 import ef21
 from fedlin.algorithms.fedavg import fedavg
 from fedlin.algorithms.fedlin import fedlin
 from fedlin.algorithms.fednova import fednova
+from fedlin.algorithms.fedpaq import fedpaq
 from fedlin.algorithms.fedprox import fedprox
 from fedlin.algorithms.fedsplit import fedsplit
 from fedlin.algorithms.gradient_descent import gradient_descent
+from fedlin.algorithms.scaffnew import scaffnew
 from fedlin.algorithms.scaffold import scaffold
 
-__all__ = ["fedavg", "fedlin", "fednova", "fedprox", "fedsplit", "gradient_descent", "scaffold"]
+__all__ = [
+    "compressed",
+    "diana",
+    "ef21",
+    "fedavg",
+    "fedlin",
+    "fednova",
+    "fedpaq",
+    "fedprox",
+    "fedsplit",
+    "gradient_descent",
+    "scaffnew",
+    "scaffold",
+]

@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import positive, positive_integer, real
+from fedlin.checks import nonnegative, positive, positive_integer, real
 from fedlin.errors import PlanError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -92,6 +92,28 @@ def fedsplit(problem: Problem) -> Plan:
     if problem.strong_convexity <= 0:
         raise PlanError(f"{problem!r} is not strongly convex (μ = 0): give FedSplit's s as Plan(tau=1, eta=s).")
     return Plan(1, 1 / sqrt(problem.smoothness * problem.strong_convexity))
+
+
+def scaffnew(problem: Problem) -> Plan:
+    """Mishchenko et al.'s Theorem 3.6: γ = 1/L and p = 1/√κ, so √κ local steps on average; O(√κ log 1/ε) rounds."""
+    return Plan(max(1, round(sqrt(problem.condition))), 1 / problem.smoothness)
+
+
+def ef21(problem: Problem, delta: float) -> Plan:
+    """Richtárik et al.'s Theorem 2: η = min{1/(L + L̃√(2β/θ)), θ/(2μ)}, θ = 1 - √(1 - 1/δ), β = (1 - 1/δ)/θ."""
+    left = 1 - 1 / _delta(delta)
+    theta = 1 - sqrt(left)  # θ
+    beta = left / theta  # β
+    mean_square = sqrt(float(problem.weights @ problem.smoothness_each**2))  # L̃
+    eta = 1 / (problem.smoothness + mean_square * sqrt(2 * beta / theta))
+    mu = problem.strong_convexity
+    return Plan(1, min(eta, theta / (2 * mu)) if mu > 0 else eta)
+
+
+def diana(problem: Problem, omega: float) -> Plan:
+    """Gorbunov et al. (2020), DIANA with α = 1/(1 + ω): η = 1/((1 + 6ω/m) L)."""
+    omega = nonnegative("omega", omega)
+    return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
 
 
 def _delta(delta: float) -> float:

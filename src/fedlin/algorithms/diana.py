@@ -1,0 +1,29 @@
+"""DIANA: gradient descent on unbiased estimates of gradients, compressed as differences to a learned shift.
+
+K. Mishchenko et al., Distributed Learning with Compressed Gradient Differences, 2019, Algorithm 1.
+"""
+
+from typing import Any
+
+from fedlin.algorithms.factory import factory
+from fedlin.algorithms.linked_descent import linked_descent
+from fedlin.compressors import Compressor
+from fedlin.core import Algorithm
+from fedlin.errors import ArgumentError
+from fedlin.links import shifted
+
+
+@factory()
+def diana(compressor: Compressor, alpha: float) -> Algorithm[Any, Any]:
+    """x ← x - η mean(h_i + C(∇f_i(x) - h_i)), h_i ← h_i + α C(∇f_i(x) - h_i), C unbiased. τ is not used.
+
+    >>> from fedlin.compressors import quantize
+    >>> diana(quantize(4), 0.5).name
+    'diana(quantize(4), alpha=0.5)'
+    """
+    if compressor.omega is None:
+        raise ArgumentError(
+            f"compressor = {compressor!r} is biased, and DIANA needs an unbiased one: give quantize(levels) or "
+            "rand_k(k, unbiased=True)."
+        )
+    return linked_descent(f"diana({compressor}, alpha={alpha})", shifted(compressor, alpha))

@@ -1,0 +1,45 @@
+"""Gradient descent whose gradients go up through a link: what EF21 and DIANA are."""
+
+from typing import NamedTuple
+
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.links import Link, Memory
+
+
+class LinkedServer(NamedTuple):
+    """The model and the receiving end of the link."""
+
+    x: Vector  # x
+    h: Memory  # mean of h_i
+
+
+class LinkedClient(NamedTuple):
+    """The sending end of the link."""
+
+    h: Memory  # h_i
+
+
+def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClient]:
+    """x ← x - η ĝ, ĝ what the link makes of the mean gradient."""
+
+    def phases(link: Link) -> tuple[Phase[LinkedServer, LinkedClient], ...]:
+        def send_gradient(state: LinkedClient, x: Vector, local: Local) -> tuple[LinkedClient, Message]:
+            grad = local.oracle.grad(x, local.key)
+            payload, memory = link.send(local.key, state.h, grad)
+            return LinkedClient(memory), payload
+
+        def step(state: LinkedServer, message: Vector, central: Central) -> LinkedServer:
+            grad, memory = link.receive(state.h, message, central.participation)
+            return LinkedServer(state.x - central.eta * grad, memory)
+
+        return (Phase("gradient", lambda state: state.x, send_gradient, step),)
+
+    return Algorithm(
+        name,
+        lambda x: LinkedServer(x, link.receiver(x)),
+        lambda x: LinkedClient(link.sender(x)),
+        phases(link),
+        # EF21 starts from exact gradients; DIANA's shift starts at zero and needs no full message.
+        opening=phases(link.dense) if link.rule == "innovation" else None,
+        check=link.check,
+    )
