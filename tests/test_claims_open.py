@@ -2,13 +2,11 @@
 
 import pytest
 
-from fedlin.claims import Setting, all_claims
+from fedlin.claims import OPEN, Setting, all_claims
 from fedlin.claims.claim import Claim
 
-SECTION = "What the paper leaves open"
 
-
-@pytest.mark.parametrize("claim", [c for c in all_claims() if c.section == SECTION], ids=lambda c: str(c.id))
+@pytest.mark.parametrize("claim", [c for c in all_claims() if c.section == OPEN], ids=lambda c: str(c.id))
 def test_an_open_problem_is_answered(claim: Claim) -> None:
     """Every deciding row is met on every draw, and there is a picture of it."""
     verdict = claim.run(Setting(quick=True, draws=2))

@@ -48,7 +48,10 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Claims checked at once.", show_default="one a core")
     ] = os.cpu_count() or 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller problems, fewer draws, no PNG and SVG.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="The paper's own claims, on smaller problems and fewer draws; no PNG and SVG."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON document.")] = False,
     list_claims: Annotated[bool, typer.Option("--list", help="Name the claims and leave.")] = False,
 ) -> None:
@@ -79,7 +82,7 @@ def _reproduce(
     # Loaded here so that `--help` and `--version` answer at once.
     from rich.console import Console
 
-    from fedlin.claims import Setting, select, verdicts
+    from fedlin.claims import OPEN, Setting, select, verdicts
     from fedlin.report.folder import check_folder
     from fedlin.report.page import write_report
     from fedlin.report.terminal import show
@@ -87,7 +90,8 @@ def _reproduce(
     if draws is None:
         draws = 2 if quick else 8
     setting = Setting(draws, rounds, quick)
-    claims = select(ids)
+    # Unless named, what goes beyond the paper is left to a full run.
+    claims = [claim for claim in select(ids) if ids or not quick or claim.section != OPEN]
     check_folder(out)
     # With --json the progress goes to stderr, and stdout carries the document alone.
     finished = show(verdicts(claims, setting, jobs), len(claims), Console(stderr=as_json))

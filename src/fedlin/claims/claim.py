@@ -15,6 +15,7 @@ from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row, Verdict
 
 T = TypeVar("T")
+OPEN = "What the paper leaves open"  # the section of what goes beyond the paper
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlin import algorithms
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.draws import BAND, Array, distances, draws, floors, least_squares, least_squares_steps, summary
 from fedlin.claims.rates import thin
 from fedlin.compressors import identity
@@ -28,7 +28,7 @@ METHODS = {
     "open-dropout",
     order=570,
     title="Clients that miss rounds",
-    section="What the paper leaves open",
+    section=OPEN,
     statement="With 30 % of the clients missing at random in every round, or one away for a third of the run, FedLin "
     "reaches x* if the server adds up the changes of gradients, so that an absent client's last gradient still counts. "
     "Averaging only those who answered stops at a floor.",

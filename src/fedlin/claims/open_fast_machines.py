@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from fedlin import algorithms, problems
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.draws import draws, of
 from fedlin.claims.instances import CLIENTS, DIM, quadratics
 from fedlin.claims.rates import fall
@@ -35,7 +35,7 @@ def mixture(draw: int, share: float) -> Quadratic:
     "open-fast-machines",
     order=540,
     title="Do fast machines help or hurt?",
-    section="What the paper leaves open",
+    section=OPEN,
     statement="With η_i = η̄/τ_i one client's extra local steps change nothing, however much clients differ. With one "
     "step size for all they speed FedLin up without end when clients are alike, and up to a point, then to divergence, "
     "when they are not.",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlin import algorithms, problems
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.draws import BAND, draws, floors, summary
 from fedlin.claims.rates import stack, thin
 from fedlin.engines.many import simulate_many
@@ -21,7 +21,7 @@ METHODS = {"same batch": algorithms.fedlin(same_batch=True), "fresh batches": al
     "open-finite-sum",
     order=550,
     title="Mini-batches with a linear rate",
-    section="What the paper leaves open",
+    section=OPEN,
     statement="Local steps on mini-batches of 10 rows, each batch used at the current point and at the round's model: "
     "the noise vanishes as the two come together, and the gap falls linearly below 1e-12, where fresh batches stop at "
     "a floor.",

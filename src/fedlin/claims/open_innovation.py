@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlin import algorithms
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.draws import BAND, draws, floors, least_squares, least_squares_steps, rate, summary, sweep
 from fedlin.claims.rates import thin
 from fedlin.compressors import top_k
@@ -20,7 +20,7 @@ LIMIT = {10: 1e-24, 1: 1e-20}  # ‖x̄ - x*‖² to reach, by k
     "open-innovation",
     order=510,
     title="Client compression without a floor",
-    section="What the paper leaves open",
+    section=OPEN,
     statement="On Figure 3's instance clients that send TOP-k of the change of their gradient, with both sides "
     "remembering the sum, reach x* itself: at TOP-10, and more slowly at TOP-1, where error feedback stays at a floor.",
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedlin import algorithms, theory
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.draws import Array, draws
 from fedlin.claims.instances import quadratics
 from fedlin.engines.simulate import simulate
@@ -22,7 +22,7 @@ NEAR = 0.15
     "open-local-steps",
     order=530,
     title="Local steps that pay",
-    section="What the paper leaves open",
+    section=OPEN,
     statement="At the step sizes of their theories the rounds to a fixed accuracy grow like κ for FedLin and like √κ "
     "for Scaffnew, which takes √κ local steps a round on average: local steps can shorten training.",
 )
