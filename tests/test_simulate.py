@@ -405,6 +405,13 @@ def test_one_program_a_structure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(results[3], run(fedlin.fedprox(0.9), rounds=15))
 
 
+def test_weights_and_an_array_of_seeds_reach_every_member() -> None:
+    results = simulate_many(fedlin.fedlin(), PROBLEM, PLAN, 15, seeds=np.arange(2), weights=[1, 2, 3, 4], x0=X0)
+    assert [result.seed for result in results] == [0, 1]
+    for result in results:
+        assert_same(result, run(rounds=15, weights=[1, 2, 3, 4], seed=result.seed))
+
+
 def test_one_member_is_a_single_run() -> None:
     (only,) = simulate_many(fedlin.fedlin(), PROBLEM, PLAN, 40, x0=X0)
     assert_prefix(only, run())

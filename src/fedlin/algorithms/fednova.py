@@ -4,20 +4,13 @@ J. Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Fe
 NeurIPS 2020, with gradient descent as the local solver, as in the FedLin paper's Section 2.
 """
 
-from typing import NamedTuple
-
 from fedlin.algorithms.factory import factory
+from fedlin.algorithms.model_only import ModelOnly
 from fedlin.core import ONE_STEP_SIZE, Algorithm, Central, Local, Message, Phase, Vector
 
 
-class FedNovaServer(NamedTuple):
-    """The model is all there is."""
-
-    x: Vector  # x̄_t
-
-
 @factory()
-def fednova() -> Algorithm[FedNovaServer, None]:
+def fednova() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ + τ_eff · mean of (x_{i,τ_i} - x̄)/τ_i, τ_eff the mean of τ_i: one η for all clients.
 
     >>> sorted(fednova().requires)
@@ -28,13 +21,13 @@ def fednova() -> Algorithm[FedNovaServer, None]:
         tau = local.tau.astype(x.dtype)
         return None, ((local.descend(x) - x) / tau, tau)
 
-    def average_moves(state: FedNovaServer, message: tuple[Vector, Vector], central: Central) -> FedNovaServer:
+    def average_moves(state: ModelOnly, message: tuple[Vector, Vector], central: Central) -> ModelOnly:
         move, tau_eff = message  # the mean of τ_i is τ_eff
-        return FedNovaServer(state.x + tau_eff * move)
+        return ModelOnly(state.x + tau_eff * move)
 
     return Algorithm(
         "fednova",
-        FedNovaServer,
+        ModelOnly,
         lambda x: None,
         (Phase("model", lambda state: state.x, move_locally, average_moves),),
         requires=frozenset([ONE_STEP_SIZE]),

@@ -7,14 +7,9 @@ as in the FedLin paper's Appendix on FedSplit.
 from typing import NamedTuple
 
 from fedlin.algorithms.factory import factory
+from fedlin.algorithms.model_only import ModelOnly
 from fedlin.checks import nonnegative, one_of, positive, positive_integer
 from fedlin.core import PROX, Algorithm, Central, Local, Message, Phase, Vector
-
-
-class FedSplitServer(NamedTuple):
-    """The model is all there is."""
-
-    x: Vector  # x̄_t
 
 
 class FedSplitClient(NamedTuple):
@@ -29,7 +24,7 @@ def fedsplit(
     start: str = "u",
     smoothness: float | None = None,
     strong_convexity: float | None = None,
-) -> Algorithm[FedSplitServer, FedSplitClient]:
+) -> Algorithm[ModelOnly, FedSplitClient]:
     """y_i ≈ prox_{s f_i}(2x̄ - z_i); z_i ← z_i + 2(y_i - x̄); x̄ ← mean of z_i, with s the plan's η_i.
 
     `steps` is e, the gradient steps of size 2/(L + μ + 2/s) in place of the exact prox, from u = 2x̄ - z_i or
@@ -60,13 +55,13 @@ def fedsplit(
         change = 2 * (y - x)
         return FedSplitClient(state.z + change), change
 
-    def average(state: FedSplitServer, change: Vector, central: Central) -> FedSplitServer:
+    def average(state: ModelOnly, change: Vector, central: Central) -> ModelOnly:
         # x̄ is the mean of all z_i, and the absent have not changed theirs.
-        return FedSplitServer(state.x + central.participation * change)
+        return ModelOnly(state.x + central.participation * change)
 
     return Algorithm(
         "fedsplit",
-        FedSplitServer,
+        ModelOnly,
         FedSplitClient,
         (Phase("split", lambda state: state.x, split, average),),
         requires=frozenset([PROX]) if steps is None else frozenset(),

@@ -1,19 +1,12 @@
 """Gradient descent on f, the centralised baseline: one gradient of every client a round."""
 
-from typing import NamedTuple
-
 from fedlin.algorithms.factory import factory
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
-
-
-class GradientDescentServer(NamedTuple):
-    """The model is all there is."""
-
-    x: Vector  # x̄_t
+from fedlin.algorithms.model_only import ModelOnly, take_mean
+from fedlin.core import Algorithm, Local, Message, Phase, Vector
 
 
 @factory()
-def gradient_descent() -> Algorithm[GradientDescentServer, None]:
+def gradient_descent() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ - Σ w_i η_i ∇f_i(x̄): gradient descent when all η_i are equal. The plan's τ is not used.
 
     >>> gradient_descent().name
@@ -23,12 +16,9 @@ def gradient_descent() -> Algorithm[GradientDescentServer, None]:
     def step(state: None, x: Vector, local: Local) -> tuple[None, Message]:
         return None, x - local.eta * local.oracle.grad(x, local.key)
 
-    def average(state: GradientDescentServer, x: Vector, central: Central) -> GradientDescentServer:
-        return GradientDescentServer(x)
-
     return Algorithm(
         "gradient_descent",
-        GradientDescentServer,
+        ModelOnly,
         lambda x: None,
-        (Phase("step", lambda state: state.x, step, average),),
+        (Phase("step", lambda state: state.x, step, take_mean),),
     )

@@ -10,13 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, Algorithm, Central, Local, Message, Phase, Vector
-
-
-class ScaffnewServer(NamedTuple):
-    """The model is all there is."""
-
-    x: Vector  # x
+from fedlin.algorithms.model_only import ModelOnly, take_mean
+from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, Algorithm, Local, Message, Phase, Vector
 
 
 class ScaffnewClient(NamedTuple):
@@ -27,7 +22,7 @@ class ScaffnewClient(NamedTuple):
 
 
 @factory()
-def scaffnew() -> Algorithm[ScaffnewServer, ScaffnewClient]:
+def scaffnew() -> Algorithm[ModelOnly, ScaffnewClient]:
     """x_i ← x_i - γ(∇f_i(x_i) - h_i) until a coin of probability p falls; then x = mean, h_i ← h_i + (p/γ)(x - x̂_i).
 
     γ is the plan's η and p is 1/τ: the plan's τ is the mean number of local steps, not a fixed one.
@@ -46,13 +41,10 @@ def scaffnew() -> Algorithm[ScaffnewServer, ScaffnewClient]:
         y = local.descend(x, shift=-h, steps=1 + jnp.where(local.tau > 1, longer, 0))
         return ScaffnewClient(h, y), y
 
-    def average_models(state: ScaffnewServer, x: Vector, central: Central) -> ScaffnewServer:
-        return ScaffnewServer(x)
-
     return Algorithm(
         "scaffnew",
-        ScaffnewServer,
+        ModelOnly,
         lambda x: ScaffnewClient(0 * x, x),
-        (Phase("model", lambda state: state.x, move_locally, average_models),),
+        (Phase("model", lambda state: state.x, move_locally, take_mean),),
         requires=frozenset([ONE_STEP_SIZE, ONE_STEP_COUNT, EVERY_CLIENT]),
     )

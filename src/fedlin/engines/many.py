@@ -1,11 +1,11 @@
 """Many runs as one: members that share a structure advance together in one compiled program."""
 
 from collections.abc import Sequence
-from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedlin.core import Algorithm
 from fedlin.engines.batch import Batch
@@ -21,8 +21,6 @@ from fedlin.precision import precision
 from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 
-T = TypeVar("T")
-
 
 def simulate_many(
     algorithms: Algorithm[Any, Any] | Sequence[Algorithm[Any, Any]],
@@ -30,7 +28,7 @@ def simulate_many(
     plans: Plan | Sequence[Plan],
     rounds: int,
     *,
-    seeds: int | Sequence[int] = 0,
+    seeds: int | Sequence[int] | NDArray[np.integer[Any]] = 0,
     x0: ArrayLike | None = None,
     participation: Participation = 1.0,
     weights: ArrayLike | None = None,
@@ -62,6 +60,9 @@ def simulate_many(
         told = ", ".join(f"{n} {name}" for name, n in lengths.items())
         raise ArgumentError(f"the lists differ in length ({told}): give one for all, or one for each member.")
     total = max(lengths.values(), default=1)
+    if weights is not None:  # once for each problem, so that its members go on sharing it
+        weighted = {id(p): p.weighted(weights) if isinstance(p, Problem) else p for p in lists["problems"]}
+        lists["problems"] = [weighted[id(p)] for p in lists["problems"]]
     rows = [items * total if len(items) == 1 else items for items in lists.values()]
     members = [
         prepare(
@@ -72,7 +73,7 @@ def simulate_many(
             seed=seed,
             x0=x0,
             participation=participation,
-            weights=weights,
+            weights=None,
             stop=stop,
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
@@ -82,7 +83,7 @@ def simulate_many(
         groups.setdefault(_kind(member), []).append(number)
     results: dict[int, Result] = {}
     with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as shown:
-        for position, numbers in zip(count(), groups.values()):
+        for position, numbers in enumerate(groups.values()):
             group = [members[n] for n in numbers]
             with precision(group[0].problem.dtype):
                 batch = Batch(group, rounds, layout, iterates)
@@ -97,7 +98,8 @@ def simulate_many(
 
 def _listed(value: Any, kind: type) -> list[Any]:
     # Anything that is no list counts as one for all; `prepare` says what is wrong with it.
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str | kind) else [value]
+    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | kind)
+    return list(value) if listed else [value]
 
 
 def _kind(member: Member) -> Any:
