@@ -33,6 +33,7 @@ def sum_square(x: Any, batch: Any) -> Any:
     return jnp.sum((x[None] - batch) ** 2)
 
 
+NAMELESS = fedlin.Algorithm("nameless", lambda x: (x,), lambda x: None, ())
 CUSTOM = problems.from_loss(mean_square, np.zeros(D), ROWS)
 
 
@@ -416,6 +417,7 @@ CASES = [
         UnknownError,
         ("Custom", "distance", "Stop(grad_norm=...)"),
     ),
+    Case("server state without a model", run(NAMELESS), ArgumentError, ("algorithm = nameless", "field x")),
     Case("algorithm a name", run("fedavg"), ArgumentError, ("algorithm = 'fedavg'", "Algorithm")),
     Case("algorithm a factory", run(fedlin.fedavg), ArgumentError, ("algorithm", "fedavg", "Algorithm")),
     Case("problem an array", run(problem=3.5), ArgumentError, ("problem = 3.5", "Problem")),

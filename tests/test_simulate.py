@@ -611,6 +611,26 @@ def test_iterates_that_were_not_kept_cannot_be_resumed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.gap, run(rounds=20).gap)
 
 
+def test_a_checkpoint_of_another_loss_is_refused(tmp_path: Path) -> None:
+    """The same data under another function is another problem, though nothing in it has another shape."""
+
+    def near(x: Any, batch: Any) -> Any:
+        return jnp.mean((x[None] - batch) ** 2)
+
+    def far(x: Any, batch: Any) -> Any:
+        return jnp.mean((x[None] + batch) ** 2)
+
+    data = np.random.default_rng(0).standard_normal((4, 6, D))
+    path = tmp_path / "run.ckpt"
+    for loss, refused in ((near, False), (near, False), (far, True)):
+        problem = problems.from_loss(loss, np.zeros(D), data)
+        if refused:
+            with pytest.raises(CheckpointError, match="another problem"):
+                simulate(fedlin.fedavg(), problem, Plan(2, 0.1), 4, checkpoint=path)
+        else:
+            simulate(fedlin.fedavg(), problem, Plan(2, 0.1), 4, checkpoint=path)
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_any_round(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     calls: list[int] = []

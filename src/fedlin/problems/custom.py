@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, nonnegative, positive
@@ -38,18 +37,28 @@ class Custom(Problem):
         polyak_lojasiewicz: float | None,
         minimizer: Array | None,
     ) -> None:
-        flat, self._unravel = ravel_pytree(params)
-        treedef = jax.tree.structure(params)
-        shapes = tuple((np.shape(leaf), np.result_type(leaf).str) for leaf in jax.tree.leaves(params))
+        self._loss = loss
+        leaves, treedef = jax.tree.flatten(params)
+        flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
+        shapes = tuple((np.shape(leaf), np.result_type(leaf).str) for leaf in leaves)
         self._functions = _functions(loss, treedef, shapes, ragged)
         self._known = (smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
         clients = jax.tree.leaves(data)[0].shape[0]
-        super().__init__(self._functions[0], data, start=np.asarray(flat), clients=clients)
+        super().__init__(self._functions.objective, data, start=flat, clients=clients)
+
+    def signature(self) -> str:
+        name = getattr(self._loss, "__qualname__", type(self._loss).__name__)
+        code = getattr(self._loss, "__code__", None)  # a callable object has none
+        if code is None:
+            return f"{self!r} {name}"
+        # Plain constants only: the others look different in every process.
+        plain = [value for value in code.co_consts if isinstance(value, int | float | str | bytes | None)]
+        return f"{self!r} {name} {code.co_code!r} {code.co_names} {plain}"
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
         with precision(self.dtype):
-            return self._unravel(jnp.asarray(self.check_point(x, "x")))
+            return self._functions.unravel(jnp.asarray(self.check_point(x, "x")))
 
     def curvature(self) -> tuple[Array, Array]:
         if self._known[0] is None:
@@ -71,11 +80,18 @@ class Custom(Problem):
             return Optimum(x, np.mean(np.asarray(losses)))
 
     def rows(self) -> Rows:
-        return Rows(self.data, self._functions[1], self._functions[2])
+        return Rows(self.data, self._functions.take, self._functions.grad)
+
+
+class _Functions(NamedTuple):
+    objective: Objective
+    take: Callable[[Any, Key, int], Batch]
+    grad: Callable[[Batch, Vector], Vector]  # over a batch of rows
+    unravel: Callable[[Vector], Params]
 
 
 @cache
-def _functions(loss: Loss, treedef: Any, shapes: Any, ragged: bool) -> tuple[Objective, Any, Any]:
+def _functions(loss: Loss, treedef: Any, shapes: Any, ragged: bool) -> _Functions:
     # Cached by structure, so that two problems with the same loss share one compiled program.
     ends = np.cumsum([int(np.prod(shape)) for shape, _ in shapes])
 
@@ -99,7 +115,8 @@ def _functions(loss: Loss, treedef: Any, shapes: Any, ragged: bool) -> tuple[Obj
         return jax.tree.map(lambda leaf: leaf[picked], batch)
 
     chosen = padded_loss if ragged else mean_loss
-    return Objective(chosen, jax.grad(chosen, argnums=1)), take, jax.grad(mean_loss, argnums=1)
+    objective = Objective(chosen, jax.grad(chosen, argnums=1))
+    return _Functions(objective, take, jax.grad(mean_loss, argnums=1), unravel)
 
 
 def from_loss(

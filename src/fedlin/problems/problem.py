@@ -78,6 +78,10 @@ class Problem:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(clients={self.clients}, dim={self.dim}, dtype={self.dtype})"
 
+    def signature(self) -> str:
+        """What tells this kind of problem from others that have the same data."""
+        return repr(self)
+
     # What is known. Subclasses override the two that compute; the rest follows.
 
     def curvature(self) -> tuple[Array, Array]:
