@@ -6,14 +6,18 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedlin.claims.claim import Claim, Setting, find
+from fedlin.claims.claim import OPEN, Claim, Setting, find
 from fedlin.report.verdict import Verdict
+
+# The order in which sections begin: what takes longest first, so that no process is left with it alone.
+LONGEST = ("Figures", "Rates without compression", OPEN, "Compression", "How tight the theory is")
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterator[Verdict]:
     """Check the claims on `jobs` processes; with one they come in order, with more as they finish."""
     # The claims of a section share compiled programs, which processes cannot.
-    sections = [[claim.id for claim in claims if claim.section == name] for name in {c.section: 0 for c in claims}]
+    names = sorted({claim.section for claim in claims}, key=_rank)
+    sections = [[claim.id for claim in claims if claim.section == name] for name in names]
     jobs = min(jobs, len(sections))
     if jobs <= 1:
         yield from (claim.attempt(setting) for claim in claims)
@@ -24,10 +28,13 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterat
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()
     with context.Pool(jobs, initializer=_begin, initargs=(finished,)) as pool:
-        largest_first = sorted(sections, key=len, reverse=True)
-        pool.map_async(_attempt, [(ids, setting) for ids in largest_first], chunksize=1)
+        pool.map_async(_attempt, [(ids, setting) for ids in sections], chunksize=1)
         for _ in claims:
             yield finished.get()
+
+
+def _rank(section: str) -> tuple[int, str]:
+    return (LONGEST.index(section) if section in LONGEST else len(LONGEST)), section
 
 
 _finished: Any = None  # in a worker: where its verdicts go

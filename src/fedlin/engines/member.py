@@ -16,7 +16,6 @@ from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.plan import Plan
-from fedlin.precision import precision
 from fedlin.problems.problem import Measures, Problem
 
 Array = NDArray[Any]
@@ -146,13 +145,6 @@ def prepare(
         raise ArgumentError(
             f"{algorithm.name} needs {EVERY_CLIENT}, since a link's memory follows each message: "
             "set participation=1.0, or use plain or error_feedback links on the way down with whole models."
-        )
-    with precision(problem.dtype):
-        start = jax.eval_shape(algorithm.init_server, problem.start)
-    if getattr(getattr(start, "x", None), "shape", None) != (problem.dim,):
-        raise ArgumentError(
-            f"algorithm = {algorithm.name} starts with a server state {start!r}: it needs a field x, the model, "
-            "so that it can be measured."
         )
     numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
     return Member(

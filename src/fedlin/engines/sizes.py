@@ -10,6 +10,7 @@ import numpy as np
 from fedlin.compressors import Size, decode, size
 from fedlin.core import Algorithm, Central, Phase
 from fedlin.engines.local import make_local
+from fedlin.errors import ArgumentError
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective, Sampling
 from fedlin.problems.problem import Problem
@@ -79,7 +80,12 @@ def _round_size(
             sizes.append(MessageSize(phase.name, size(message), size(upload)))
         return tuple(sizes)
 
-    x = jnp.zeros(dim, dtype)
+    x = jax.ShapeDtypeStruct((dim,), dtype)  # type: ignore[no-untyped-call]
     start = jax.eval_shape(algorithm.init_server, x), jax.eval_shape(algorithm.init_client, x)
+    if getattr(getattr(start[0], "x", None), "shape", None) != (dim,):
+        raise ArgumentError(
+            f"algorithm = {algorithm.name} starts with a server state {start[0]!r}: it needs a field x, the model, "
+            "so that it can be measured."
+        )
     later = walk(algorithm.phases, *start)
     return RoundSize(later if algorithm.opening is None else walk(algorithm.opening, *start), later)
