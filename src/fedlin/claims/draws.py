@@ -21,7 +21,7 @@ from fedlin.plan import Plan, draw_steps
 from fedlin.problems.logistic import Logistic
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Kind
+from fedlin.report.figure import Curve, Kind, Panel
 from fedlin.result import Result
 
 Array = NDArray[Any]
@@ -114,6 +114,12 @@ def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:
     band = good if len(good) else curves
     rounds = np.arange(curves.shape[1], dtype=np.float64)
     return Curve(label, rounds, np.median(curves, axis=0), band.min(axis=0), band.max(axis=0), kind)
+
+
+def distance_panel(title: str, curves: Mapping[str, Array]) -> Panel:
+    """‖x̄ - x*‖² over rounds: every name's median and range."""
+    shown = tuple(summary(name, found) for name, found in curves.items())
+    return Panel(title, "communication round", "‖x̄ - x*‖²", shown)
 
 
 def floors(curves: Array) -> Array:

@@ -7,20 +7,20 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.draws import (
     BAND,
     Array,
+    distance_panel,
     draws,
     extremes,
     least_squares,
     least_squares_steps,
     of,
     rate,
-    summary,
     sweep,
 )
 from fedlin.claims.stability import examine
 from fedlin.compressors import top_k
 from fedlin.links import plain
 from fedlin.plan import Plan
-from fedlin.report.figure import Figure, Panel
+from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
 ETA_BAR = 1e-2
@@ -68,12 +68,7 @@ def check(setting: Setting) -> Outcome:
         rows.append(Row(f"{method}: rate at {many} against {few}", told, f"within {ALIKE:.0%}", abs(change) <= ALIKE))
     held = np.logical_and.reduce(list(arrived.values()))
     panels = tuple(
-        Panel(
-            f"TOP-k at the server, {family}",
-            "communication round",
-            "‖x̄ - x*‖²",
-            tuple(summary(method, found[family, method]) for method in methods),
-        )
+        distance_panel(f"TOP-k at the server, {family}", {method: found[family, method] for method in methods})
         for family in families
     )
     return Outcome(

@@ -4,10 +4,10 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, draws, extremes, floors, least_squares, least_squares_steps, summary, sweep
+from fedlin.claims.draws import BAND, distance_panel, draws, extremes, floors, least_squares, least_squares_steps, sweep
 from fedlin.compressors import top_k
 from fedlin.plan import Plan
-from fedlin.report.figure import Figure, Panel
+from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
 ETA_BAR = 5e-4
@@ -61,11 +61,8 @@ def check(setting: Setting) -> Outcome:
         Row("η̄ against Theorem 9's limit 1/(72LδC) with δ = C = 1", f"at least {size:.0f} times", "no bound applies")
     )
     panels = tuple(
-        Panel(
-            f"TOP-k at the clients with feedback, {family}",
-            "communication round",
-            "‖x̄ - x*‖²",
-            tuple(summary(method, found[family, method]) for method in methods),
+        distance_panel(
+            f"TOP-k at the clients with feedback, {family}", {method: found[family, method] for method in methods}
         )
         for family in families
     )

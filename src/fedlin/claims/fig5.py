@@ -4,12 +4,12 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, Array, draws, extremes, logistic, logistic_steps, of, summary, sweep
+from fedlin.claims.draws import BAND, Array, distance_panel, draws, extremes, logistic, logistic_steps, of, sweep
 from fedlin.claims.stability import examine
 from fedlin.compressors import top_k
 from fedlin.links import plain
 from fedlin.plan import Plan
-from fedlin.report.figure import Figure, Panel
+from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
 ETA_BAR = 0.15
@@ -60,12 +60,7 @@ def check(setting: Setting) -> Outcome:
         for n in np.flatnonzero(~held)
     ]
     worst = [survey[n] for n in np.flatnonzero(repelled)]
-    panel = Panel(
-        "Logistic regression, TOP-k at the server",
-        "communication round",
-        "‖x̄ - x*‖²",
-        tuple(summary(name, one) for name, one in curves.items()),
-    )
+    panel = distance_panel("Logistic regression, TOP-k at the server", curves)
     finding = (
         f"η̄ = {ETA_BAR:g} makes x* repel the dense round on {of(len(worst), len(survey))} (0 to {len(survey) - 1})"
     )

@@ -4,10 +4,10 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, draws, extremes, floors, logistic, logistic_steps, summary, sweep
+from fedlin.claims.draws import BAND, distance_panel, draws, extremes, floors, logistic, logistic_steps, sweep
 from fedlin.compressors import top_k
 from fedlin.plan import Plan
-from fedlin.report.figure import Figure, Panel
+from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
 ETA_BAR = 0.1
@@ -41,12 +41,7 @@ def check(setting: Setting) -> Outcome:
     ratio = floor[1:] / floor[:-1]
     told = ", ".join(f"× {np.median(one):.2g} (least {one.min():.2g})" for one in ratio)
     rows.append(Row("level against the next smaller δ", told, "above 1 on every draw", bool(good.all())))
-    panel = Panel(
-        "Logistic regression, TOP-k at the clients with feedback",
-        "communication round",
-        "‖x̄ - x*‖²",
-        tuple(summary(name, one) for name, one in curves.items()),
-    )
+    panel = distance_panel("Logistic regression, TOP-k at the clients with feedback", curves)
     return Outcome(
         tuple(rows),
         {"clients": "10", "d": "100", "rows": "500 a client, summed", "η̄": f"{ETA_BAR:g}"}

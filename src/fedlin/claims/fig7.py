@@ -4,9 +4,9 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, draws, floors, least_squares, least_squares_steps, summary, sweep
+from fedlin.claims.draws import BAND, distance_panel, draws, floors, least_squares, least_squares_steps, sweep
 from fedlin.plan import Plan
-from fedlin.report.figure import Figure, Panel
+from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
 ETA_BAR = 1e-2
@@ -42,12 +42,7 @@ def check(setting: Setting) -> Outcome:
     rows.append(
         Row("η̄ against Theorem 5's limit 1/(6L)", f"at least {size:.0f} times", "its floor 50η̄σ²/μ is not claimed")
     )
-    panel = Panel(
-        "Noise in every gradient, α = 10",
-        "communication round",
-        "‖x̄ - x*‖²",
-        tuple(summary(family, curves) for family, curves in found.items()),
-    )
+    panel = distance_panel("Noise in every gradient, α = 10", found)
     return Outcome(
         tuple(rows),
         {"clients": "20", "d": "100", "η̄": f"{ETA_BAR:g}", "τ": "uniform on {2, ..., 100}"}
