@@ -23,6 +23,7 @@ INNER = (
     "precision",
     "compressors",
     "links",
+    "privacy",
     "plan",
     "layout",
     "algorithms",

@@ -13,7 +13,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import Plan, Stop, problems, simulate, simulate_many, theory
+from fedlin import Plan, Stop, privacy, problems, simulate, simulate_many, theory
 from fedlin.errors import ArgumentError, CheckpointError, DataError, FedLinError, PlanError, UnknownError
 
 M, D = 3, 2
@@ -102,6 +102,28 @@ CASES = [
         ("k = True", "whole number"),
     ),
     Case("k a list", lambda: fedlin.top_k([2]), ArgumentError, ("k = [2]", "whole number")),  # type: ignore[arg-type]
+    Case("clip", lambda: privacy.gaussian(0.0, 1.0), ArgumentError, ("clip = 0.0", "above 0")),
+    Case("noise", lambda: privacy.gaussian(1.0, -1.0), ArgumentError, ("noise = -1.0", "above 0")),
+    Case("place of noise", lambda: privacy.gaussian(1.0, 1.0, where="here"), ArgumentError, ("'here'", "'local'")),  # type: ignore[arg-type]
+    Case(
+        "compressed before the mean is noised",
+        lambda: privacy.gaussian(1.0, 1.0, where="central", compressor=fedlin.top_k(1)),
+        ArgumentError,
+        ("compressor = top_k(1)", "central", "local"),
+    ),
+    Case(
+        "share of how many",
+        lambda: privacy.account(fedlin.fedpaq(privacy.gaussian(1.0, 1.0)), 2, delta=1e-5, share=0.5),
+        ArgumentError,
+        ("share = 0.5", "clients="),
+    ),
+    Case(
+        "delta one",
+        lambda: privacy.account(fedlin.fedpaq(privacy.gaussian(1.0, 1.0)), 2, delta=1.0),
+        ArgumentError,
+        ("delta = 1.0", "(0, 1)"),
+    ),
+    Case("no epsilon", lambda: privacy.noise_for(0.0, rounds=3, delta=0.1), ArgumentError, ("epsilon = 0.0", "above")),
     Case("levels", lambda: fedlin.quantize(0), ArgumentError, ("levels = 0", "at least 1")),
     Case(
         "no link",

@@ -16,7 +16,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import error_feedback, innovation, plain, quantize, rand_k, shifted, sign, top_k
+from fedlin import error_feedback, innovation, plain, privacy, quantize, rand_k, shifted, sign, top_k
 from fedlin.compressors import decode
 from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
@@ -80,6 +80,7 @@ class Row:
 
 
 DRAWS: Mapping[Check, str] = {"permutation": "each client draws its own entries, and its number decides which"}
+NOISED = "no round is sent in full, and a draw in another precision is another draw"
 ROWS = [
     Row("gradient_descent", {}, "converges", one_large_step),
     Row("fedavg", {}, "stalls"),
@@ -105,7 +106,31 @@ ROWS = [
         {"compressor": quantize(4)},
         "neighbourhood",
         draws=True,
-        fails={**DRAWS, "precision": "no round is sent in full, and a draw in another precision is another draw"},
+        fails={**DRAWS, "precision": NOISED},
+    ),
+    Row(
+        "fedpaq",
+        {"compressor": privacy.gaussian(1.0, 0.02)},
+        "neighbourhood",
+        draws=True,
+        fails={"precision": NOISED},
+    ),
+    Row(
+        "fedlin",
+        {"uplink": innovation(privacy.gaussian(1.0, 0.01)), "model_uplink": privacy.gaussian(1.0, 0.01)},
+        "neighbourhood",
+        draws=True,
+        fails={**DRAWS, "precision": NOISED},
+    ),
+    Row(
+        "fedlin",
+        {
+            "uplink": privacy.gaussian(50.0, 1e-3, where="central"),
+            "model_uplink": privacy.gaussian(1.0, 0.01, where="central"),
+        },
+        "neighbourhood",
+        draws=True,
+        fails={"precision": NOISED},
     ),
     Row("compressed", {"k": 2}, "converges", every_client=True),
     Row("fedlin", {"same_batch": True}, "converges"),
@@ -324,7 +349,9 @@ def sent_by_hand(row: Row, rounds: int) -> tuple[list[int], list[int]]:
                     instance.objective, None, data, None, tau, eta, keys.client(jnp.asarray(0)), keys.shared
                 )
                 client, upload = phase.client(client, decode(message), local)
-                server = phase.server(server, decode(upload), Central(one, keys.server, keys.shared, eta))
+                server = phase.server(
+                    server, decode(upload), Central(one, keys.server, keys.shared, eta, one / CLIENTS)
+                )
                 got += sum(leaf.nbytes for leaf in jax.tree.leaves(message))
                 sent += sum(leaf.nbytes for leaf in jax.tree.leaves(upload))
             down.append(got)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlin.compressors import Compressor, Dense, identity, quantize, rand_k, sign, top_k
+from fedlin.core import Central
 from fedlin.errors import FedLinError
 from fedlin.links import Link, as_link, error_feedback, innovation, plain, shifted
 from fedlin.precision import precision
@@ -156,6 +157,8 @@ def test_the_absent_do_not_move_the_memory(link: Link) -> None:
     """With two of four answering, the server's memory stays the mean of all four senders'."""
     rng = np.random.default_rng(3)
     with precision(np.float64):
+        key, number = jax.random.key(0), jnp.asarray(0.5)
+        half = Central(number, key, key, number, number)
         senders = [link.sender(jnp.zeros(DIM)) for _ in range(4)]
         memory = link.receiver(jnp.zeros(DIM))
         for t in range(ROUNDS):
@@ -166,7 +169,7 @@ def test_the_absent_do_not_move_the_memory(link: Link) -> None:
                 payload, senders[i] = link.send(jax.random.key(t), senders[i], value)
                 messages.append(np.asarray(payload.decode()))
             mean = np.mean(messages, axis=0)
-            estimate, memory = link.receive(memory, jnp.asarray(mean), 0.5)
+            estimate, memory = link.receive(memory, jnp.asarray(mean), half)
             assert_close(np.asarray(memory), np.mean(np.asarray(senders), axis=0), 1e-13)
             if link.rule == "shifted":  # unbiased over who answers: the mean shift and the answers' mean
                 assert_close(np.asarray(estimate), np.asarray(before) + mean, 1e-14)

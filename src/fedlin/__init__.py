@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fedlin import problems, theory
+from fedlin import privacy, problems, theory
 from fedlin.algorithms import (
     compressed,
     diana,
@@ -61,6 +61,7 @@ __all__ = [
     "innovation",
     "message_sizes",
     "plain",
+    "privacy",
     "problems",
     "quantize",
     "rand_k",

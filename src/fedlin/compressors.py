@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import positive_integer
-from fedlin.core import Key, Message, Vector
+from fedlin.core import Key, Mechanism, Message, Vector
 from fedlin.errors import ArgumentError
 
 _COUNTED = 256  # up to this many entries, counting who is larger beats XLA's sort on a CPU by 1.5 to 4 times
@@ -123,9 +123,16 @@ class Compressor:
     omega: Callable[[int], float] | None = None  # ω, where C is unbiased
     check: Callable[[int], None] = lambda dim: None
     lossless: bool = False
+    mechanism: Mechanism | None = None  # where what is sent is private
+    uncompressed: "Compressor | None" = None  # a mechanism without the compression that follows it
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def dense(self) -> "Compressor":
+        """What leaves nothing out of a message: the identity, or the mechanism alone where it is private."""
+        return self.uncompressed or (identity() if self.mechanism is None else self)
 
     def __call__(self, key: Key, vector: Vector) -> Vector:
         """Encode and decode at once: C(v)."""

@@ -68,6 +68,19 @@ class Central(NamedTuple):
     key: Key
     shared_key: Key
     eta: Scalar  # mean of η_i, for methods whose step the server takes
+    largest: Scalar  # the largest weight of one client in the mean upload
+
+
+class Mechanism(NamedTuple):
+    """What makes an upload private: it is clipped to the norm `clip`, and noise hides what is left of one client.
+
+    Another client in its place moves the upload by at most 2·clip, and the mean by that times its weight. The noise in
+    every entry has `noise` times this as its standard deviation; the client adds it or, if `central`, the server.
+    """
+
+    clip: float
+    noise: float
+    central: bool
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,7 @@ class Algorithm(Generic[S, C]):
     opening: tuple[Phase[S, C], ...] | None = None
     requires: frozenset[str] = frozenset()
     check: Callable[[int], None] = lambda dim: None  # refuses a dimension it cannot serve
+    mechanisms: tuple[Mechanism | None, ...] = ()  # of each phase's upload; empty where none is private
     recipe: "Recipe | None" = field(default=None, compare=False, repr=False)
 
 

@@ -19,15 +19,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 
 from fedlin.checks import real
-from fedlin.compressors import Compressor, Payload, identity
-from fedlin.core import Key, Scalar, Vector
+from fedlin.compressors import Compressor, Payload
+from fedlin.core import Central, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
 
 Memory = Vector | None  # None where nothing is remembered
 Rule = Literal["plain", "error_feedback", "innovation", "shifted"]
+_NOISE = 2**31 - 2  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Link:
     @property
     def dense(self) -> "Link":
         """The same memories with nothing left out of the message: how a link starts or recovers."""
-        return replace(self, compressor=identity())
+        return replace(self, compressor=self.compressor.dense)
 
     def check(self, dim: int) -> None:
         """Refuse a dimension the compressor cannot serve."""
@@ -80,16 +82,26 @@ class Link:
         payload = self.compressor.encode(key, value - memory)
         return payload, memory + self.alpha * payload.decode()
 
-    def receive(self, memory: Memory, message: Vector, participation: Scalar | float = 1.0) -> tuple[Vector, Memory]:
-        """The estimate of the value sent, from the decoded message (or the mean of many).
+    def receive(self, memory: Memory, message: Vector, central: Central | None = None) -> tuple[Vector, Memory]:
+        """The estimate of the value sent, from the decoded message, or from the mean of many at the server.
 
-        With `participation` below 1 the mean is over those who answered, and the memory is the mean over
+        Where some clients are absent the mean is over those who answered, and the memory is the mean over
         all: the absent ones' memories have not moved.
         """
         if memory is None:
-            return message, None
+            return self._hide(message, central), None
+        participation = 1.0 if central is None else central.participation
         moved = memory + self.alpha * participation * message
         return (moved if self.rule == "innovation" else memory + message), moved
+
+    def _hide(self, mean: Vector, central: Central | None) -> Vector:
+        mechanism = self.compressor.mechanism
+        if mechanism is None or not mechanism.central:
+            return mean
+        if central is None:
+            raise ArgumentError(f"{self} adds its noise to the mean of many uploads: use it on an uplink.")
+        draw = jax.random.normal(jax.random.fold_in(central.key, _NOISE), mean.shape, mean.dtype)
+        return mean + 2 * mechanism.clip * mechanism.noise * central.largest * draw
 
 
 def plain(compressor: Compressor) -> Link:
@@ -99,22 +111,38 @@ def plain(compressor: Compressor) -> Link:
 
 def error_feedback(compressor: Compressor) -> Link:
     """Add what was not sent to the next value: C(v + ρ)."""
-    return _link(_known(compressor), "error_feedback")
+    if _known(compressor).mechanism is not None:
+        raise ArgumentError(
+            f"error_feedback({compressor}) would send its noise again to take it back: use plain or innovation."
+        )
+    return _link(compressor, "error_feedback")
 
 
 def innovation(compressor: Compressor) -> Link:
     """Send what changed since the receiver's last estimate: C(v - h)."""
-    return _link(_known(compressor), "innovation")
+    return _link(_own_noise(_known(compressor), "innovation"), "innovation")
 
 
 def shifted(compressor: Compressor, alpha: float) -> Link:
     """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h)."""
-    return _link(_known(compressor), "shifted", real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"))
+    return _link(
+        _own_noise(_known(compressor), "shifted"),
+        "shifted",
+        real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"),
+    )
 
 
 @cache
 def _link(compressor: Compressor, rule: Rule, alpha: float = 1.0) -> Link:
     return Link(compressor, rule, alpha)
+
+
+def _own_noise(compressor: Compressor, rule: str) -> Compressor:
+    if compressor.mechanism is not None and compressor.mechanism.central:
+        raise ArgumentError(
+            f"{rule}({compressor}) would add up the server's noise round after round: use plain, or where='local'."
+        )
+    return compressor
 
 
 def _known(compressor: Compressor) -> Compressor:
@@ -124,7 +152,7 @@ def _known(compressor: Compressor) -> Compressor:
 
 
 def as_link(value: Link | Compressor, name: str) -> Link:
-    """A link as it is; a bare compressor as its error feedback, or plain where nothing is lost.
+    """A link as it is; a bare compressor as its error feedback, or plain where nothing is lost or all is noised.
 
     >>> from fedlin.compressors import top_k
     >>> as_link(top_k(3), "uplink")
@@ -133,7 +161,13 @@ def as_link(value: Link | Compressor, name: str) -> Link:
     if isinstance(value, Link):
         return value
     if isinstance(value, Compressor):
-        return plain(value) if value.lossless else error_feedback(value)
+        return plain(value) if value.lossless or value.mechanism is not None else error_feedback(value)
     raise ArgumentError(
         f"{name} = {value!r} is neither a link nor a compressor: give one such as top_k(10) or innovation(top_k(10))."
     )
+
+
+def private(*uplinks: Link) -> tuple[Mechanism | None, ...]:
+    """The mechanism of each uplink, or nothing where none of them is private."""
+    mechanisms = tuple(link.compressor.mechanism for link in uplinks)
+    return mechanisms if any(mechanisms) else ()

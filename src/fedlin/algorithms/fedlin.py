@@ -11,7 +11,7 @@ import jax
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import Compressor, decode, identity
 from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
-from fedlin.links import Link, Memory, as_link
+from fedlin.links import Link, Memory, as_link, private
 
 
 class FedLinServer(NamedTuple):
@@ -110,10 +110,13 @@ def fedlin(
         init_server,
         init_client,
         _phases(links, same_batch, opening=False),
-        opening=_phases(links, same_batch, opening=True) if lossy else None,
+        opening=_phases(links, same_batch, opening=True)
+        if any(link.dense != link for link in lossy.values())
+        else None,
         # Who misses a move, or a message its memory follows, is lost from then on.
         requires=frozenset([EVERY_CLIENT] if links.as_moves or links.downlink.tracks else []),
         check=check,
+        mechanisms=private(links.uplink, links.model_uplink),
     )
 
 
@@ -138,7 +141,7 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
         return state._replace(x=x, grad=grad, rho=rho, model_move=memory), h
 
     def average_gradients(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
-        mean, h = uplink.receive(state.h, message, central.participation)
+        mean, h = uplink.receive(state.h, message, central)
         g, e = downlink.send(central.key, state.e, mean)  # lines 14-15
         return state._replace(g=g, h=h, e=e)
 
@@ -155,7 +158,7 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
         return state._replace(x=kept, grad=None, g=memory, model_rho=rho), move
 
     def average_models(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
-        mean, h = model_uplink.receive(state.model_h, message, central.participation)  # line 9
+        mean, h = model_uplink.receive(state.model_h, message, central)  # line 9
         if not links.as_moves:
             return state._replace(x=state.x + mean, g=None, model_h=h)
         move, e = model_downlink.send(central.key, state.model_e, mean)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
-from fedlin.links import Link, Memory
+from fedlin.links import Link, Memory, private
 
 
 class LinkedServer(NamedTuple):
@@ -29,7 +29,7 @@ def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClien
             return LinkedClient(memory), payload
 
         def step(state: LinkedServer, message: Vector, central: Central) -> LinkedServer:
-            grad, memory = link.receive(state.h, message, central.participation)
+            grad, memory = link.receive(state.h, message, central)
             return LinkedServer(state.x - central.eta * grad, memory)
 
         return (Phase("gradient", lambda state: state.x, send_gradient, step),)
@@ -40,6 +40,7 @@ def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClien
         lambda x: LinkedClient(link.sender(x)),
         phases(link),
         # EF21 starts from exact gradients; DIANA's shift starts at zero and needs no full message.
-        opening=phases(link.dense) if link.rule == "innovation" else None,
+        opening=phases(link.dense) if link.rule == "innovation" and link.dense != link else None,
         check=link.check,
+        mechanisms=private(link),
     )

@@ -76,7 +76,7 @@ def play_round(
 
         states, uploads, counts = each_client(work, block)(clients._replace(state=states))
         mean = jax.tree.map(lambda leaf, w=weight: jnp.tensordot(w, leaf, 1), uploads)
-        server = phase.server(server, mean, Central(share, keys.server, keys.shared, eta))
+        server = phase.server(server, mean, Central(share, keys.server, keys.shared, eta, jnp.max(weight)))
         calls = calls + counts
 
     if cohort.present is not None:

@@ -72,7 +72,7 @@ def _round_size(
                 data, noise = one
                 local, _ = make_local(objective, sampling, data, noise, tau, number, key, key)
                 state, upload = phase.client(client, decode(message), local)
-                after = phase.server(server, decode(upload), Central(number, key, key, number))
+                after = phase.server(server, decode(upload), Central(number, key, key, number, number))
                 return message, upload, after, state
 
             number = jnp.ones((), dtype)

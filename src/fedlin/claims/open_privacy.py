@@ -1,0 +1,111 @@
+"""Differential privacy: uploads clipped and noised, every round paid for in ε, and what accuracy that leaves."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedlin import algorithms, problems
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.draws import Array, distances, draws
+from fedlin.core import Algorithm
+from fedlin.engines.simulate import simulate
+from fedlin.plan import Plan, draw_steps
+from fedlin.privacy import Where, account, gaussian
+from fedlin.problems.problem import Problem
+from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.verdict import Row
+
+CLIENTS, DIM, ROUNDS = 1000, 10, 40
+DELTA = 1e-5  # δ
+STEP = 1 / 8  # η̄
+CLIP = 12.0  # of gradients; a move is η̄ gradients long, and is clipped so
+# Noise multipliers: few rounds with little noise, or many with much.
+NOISES: dict[Where, tuple[float, ...]] = {"central": (32.0, 6.0, 1.2), "local": (0.5,)}
+BUDGETS: dict[Where, Array] = {"central": np.geomspace(0.25, 32, 8), "local": np.geomspace(16, 128, 4)}
+
+
+@claim(
+    "open-privacy",
+    order=560,
+    title="Differential privacy",
+    section=OPEN,
+    statement="With every upload clipped and noised, a client's data is private at a stated ε, and the error falls as "
+    "ε grows. FedLin uploads twice a round and so pays twice for it: FedAvg is nearer at small ε, and FedLin passes it "
+    "once the noise is below FedAvg's own bias.",
+)
+def check(setting: Setting) -> Outcome:
+    """For each ε the best of a few noises and of all numbers of rounds it pays for, by the median over the draws."""
+    numbers, rounds = draws(setting), setting.rounds or ROUNDS
+    family = [_instance(n) for n in numbers]
+    plan = Plan.scaled(draw_steps(CLIENTS, 2, 10), STEP)
+    rows, panels, held = [], [], np.ones(len(numbers), bool)
+    places: tuple[Where, ...] = setting.pick(("central", "local"), ("central",))
+    for where in places:
+        found = {name: _errors(name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")}
+        linear, average = found["FedLin"], found["FedAvg"]
+        for place, epsilon in ((0, BUDGETS[where][0]), (-1, BUDGETS[where][-1])):
+            decides = where == "central" and place == -1
+            nearer = linear[:, place] < average[:, place]
+            held &= nearer | (not decides)
+            rows.append(
+                Row(
+                    f"{where} noise, ε = {epsilon:g}: distance² of FedLin against FedAvg",
+                    f"{np.median(linear[:, place]):.1e} against {np.median(average[:, place]):.1e} (median)",
+                    "FedLin nearer on every draw" if decides else "",
+                    bool(nearer.all()) if decides else None,
+                )
+            )
+        curves = tuple(
+            Curve(name, BUDGETS[where], np.median(errors, axis=0), errors.min(axis=0), errors.max(axis=0))
+            for name, errors in found.items()
+        )
+        panels.append(Panel(f"Noise: {where}", f"ε at δ = {DELTA:g}", "‖x̄ - x*‖²", curves, xscale="log"))
+    return Outcome(
+        tuple(rows),
+        {
+            "clients": f"{CLIENTS}, each private as a whole",
+            "d": str(DIM),
+            "δ": f"{DELTA:g}",
+            "clip": f"{CLIP:g} (gradients), {CLIP * STEP:g} (moves)",
+            "noise multipliers": "; ".join(f"{where} {NOISES[where]}" for where in places),
+            "rounds": f"at most {rounds}",
+        },
+        held=int(held.sum()),
+        draws=len(numbers),
+        figures=(
+            Figure(
+                "open-privacy", "Error against ε", tuple(panels), "Lines are medians over the draws, bands the range."
+            ),
+        ),
+    )
+
+
+def _instance(number: int) -> Problem:
+    """Quadratics whose curvature and centre go together, so that averaging models is biased; x* is far from 0."""
+    source = np.random.default_rng(number)
+    curvature = source.uniform(1, 4, (CLIENTS, DIM))
+    centre = 1 + curvature - 2.5 + 0.3 * source.standard_normal((CLIENTS, DIM))
+    return problems.quadratic(curvature[:, :, None] * np.eye(DIM), curvature * centre)
+
+
+def _method(name: str, where: Where, noise: float) -> Algorithm[Any, Any]:
+    gradients, moves = (gaussian(clip, noise, where=where) for clip in (CLIP, CLIP * STEP))
+    if name == "FedLin":
+        return algorithms.fedlin(uplink=gradients, model_uplink=moves)
+    return algorithms.fedpaq(moves)
+
+
+def _errors(name: str, where: Where, family: list[Problem], plan: Plan, rounds: int, numbers: Sequence[int]) -> Array:
+    """‖x̄ - x*‖² of every draw at every ε, (draws, budgets)."""
+    spent, reached = [], []
+    for noise in NOISES[where]:
+        method = _method(name, where, noise)
+        # One by one: as a batch, the program that draws the noise takes twice as long to compile.
+        runs = [simulate(method, problem, plan, rounds, seed=n) for n, problem in zip(numbers, family, strict=True)]
+        spent += [0.0] + [account(method, t, delta=DELTA).epsilon for t in range(1, rounds + 1)]
+        reached.append(distances(runs))
+    error = np.concatenate(reached, axis=1)
+    typical = np.median(error, axis=0)
+    best = [int(np.argmin(np.where(np.array(spent) <= epsilon, typical, np.inf))) for epsilon in BUDGETS[where]]
+    return error[:, best]

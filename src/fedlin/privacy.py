@@ -1,0 +1,152 @@
+"""Differential privacy of a client as a whole: what it uploads is clipped and noised, and ε is counted.
+
+Two runs are neighbours if one client's data is replaced. A Gaussian mechanism with noise multiplier z (the standard
+deviation over the sensitivity) released R times is as private as one with z/√R, whose ε for a given δ is exact
+(C. Dwork and A. Roth, 2014; B. Balle and Y.-X. Wang, ICML 2018). Noise from the client itself protects against the
+server too; noise on the mean protects against everyone who trusts the server, and clients that are drawn at random
+in every round gain from that (Y.-X. Wang, B. Balle, S. Kasiviswanathan, AISTATS 2019).
+"""
+
+from functools import cache
+from math import sqrt
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedlin.checks import one_of, positive, positive_integer, real
+from fedlin.compressors import Compressor, Dense, Payload, identity
+from fedlin.core import Algorithm, Key, Mechanism, Vector
+from fedlin.errors import ArgumentError, UnknownError
+
+Where = Literal["local", "central"]
+
+
+def gaussian(
+    clip: float,
+    noise: float,
+    *,
+    where: Where = "local",
+    compressor: Compressor = identity(),  # noqa: B008 - cached, and immutable
+) -> Compressor:
+    """v · min(1, clip/‖v‖) and noise of standard deviation 2·clip·noise in every entry, for use on uplinks.
+
+    The noise comes from the client, and `compressor` sees nothing but the noised vector; where="central" leaves it to
+    the server, which adds it to the mean, scaled by the largest weight of one client.
+
+    >>> gaussian(1.0, 2.0).mechanism
+    Mechanism(clip=1.0, noise=2.0, central=False)
+    """
+    clip, noise = positive("clip", clip), positive("noise", noise)
+    central = one_of("where", where, ("local", "central")) == "central"
+    if central and compressor is not identity():
+        raise ArgumentError(
+            f"compressor = {compressor} is not allowed with where='central': the mean of compressed uploads may move "
+            "by more than that of clipped ones. Leave it out, or use where='local'."
+        )
+    return _gaussian(clip, noise, central, compressor)
+
+
+@cache
+def _gaussian(clip: float, noise: float, central: bool, inner: Compressor) -> Compressor:
+    def encode(key: Key, vector: Vector) -> Payload:
+        norm = jnp.linalg.norm(vector)
+        bounded = vector * jnp.minimum(1, clip / jnp.where(norm > 0, norm, 1))
+        if central:
+            return Dense(bounded)
+        draw, rest = jax.random.split(key)
+        return inner.encode(rest, bounded + 2 * clip * noise * jax.random.normal(draw, vector.shape, vector.dtype))
+
+    told = [f"{clip:g}, {noise:g}"] + ["where='central'"] * central
+    told += [f"compressor={inner}"] * (inner is not identity())
+    return Compressor(
+        f"gaussian({', '.join(told)})",
+        encode,
+        check=inner.check,
+        mechanism=Mechanism(clip, noise, central),
+        uncompressed=None if inner is identity() else _gaussian(clip, noise, central, identity()),
+    )
+
+
+class Guarantee(NamedTuple):
+    """What a run gives away of one client: (ε, δ), whatever its data."""
+
+    epsilon: float  # ε
+    delta: float  # δ
+    releases: int  # how many noised uploads a client makes, or noised means it may be part of
+    noise: float  # z of all that a round releases
+    central: bool
+
+    def __str__(self) -> str:
+        against = "against all but the server" if self.central else "against the server too"
+        return f"({self.epsilon:.3g}, {self.delta:g})-differential privacy of each client, {against}"
+
+
+def account(
+    algorithm: Algorithm[Any, Any], rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
+) -> Guarantee:
+    """The ε of `rounds` rounds: exact where all clients take part, an upper bound for a drawn `share` of `clients`.
+
+    The share counts where the server adds the noise and draws the clients uniformly in secret; a client's own noise
+    has to serve for every round.
+
+    >>> from fedlin.algorithms import fedpaq
+    >>> print(account(fedpaq(gaussian(1.0, 10.0)), rounds=100, delta=1e-5))
+    (4.38, 1e-05)-differential privacy of each client, against the server too
+    """
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, rdp
+    from dp_accounting import get_epsilon_gaussian as exact_epsilon
+
+    rounds = positive_integer("rounds", rounds)
+    delta = _delta(delta)
+    noise, central = combined(algorithm)
+    releases = rounds * len(algorithm.mechanisms)
+    drawn = _drawn(share, clients)
+    if not central or drawn is None:
+        return Guarantee(float(exact_epsilon(noise / sqrt(rounds), delta)), delta, releases, noise, central)
+    accountant = rdp.RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    accountant.compose(SampledWithoutReplacementDpEvent(*drawn, GaussianDpEvent(noise)), rounds)
+    everyone = float(exact_epsilon(noise / sqrt(rounds), delta))  # exact, so it may be the better of two true bounds
+    return Guarantee(min(everyone, float(accountant.get_epsilon(delta))), delta, releases, noise, central)
+
+
+def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> float:
+    """The noise multiplier with which `rounds` rounds of `phases` uploads, all clients in each, come to ε exactly.
+
+    >>> round(noise_for(4.38, rounds=100, delta=1e-5), 1)
+    10.0
+    """
+    from dp_accounting import get_sigma_gaussian
+
+    releases = positive_integer("rounds", rounds) * positive_integer("phases", phases)
+    return float(get_sigma_gaussian(positive("epsilon", epsilon), _delta(delta))) * sqrt(releases)
+
+
+def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
+    """The noise multiplier of a whole round, (Σ 1/z_p²)^(-1/2) over its phases p, and whether the server adds it."""
+    found = algorithm.mechanisms
+    bare = [phase.name for phase, mechanism in zip(algorithm.phases, found, strict=False) if mechanism is None]
+    if not found or bare:
+        names = ", ".join(bare or [phase.name for phase in algorithm.phases])
+        raise UnknownError(
+            f"{algorithm.name} is not private: what its clients upload in the phase {names} is not noised. Put "
+            "fedlin.privacy.gaussian(clip, noise) on every uplink."
+        )
+    mechanisms = [mechanism for mechanism in found if mechanism is not None]
+    noise = sum(1 / mechanism.noise**2 for mechanism in mechanisms) ** -0.5
+    # The weaker promise holds for the whole.
+    return noise, any(mechanism.central for mechanism in mechanisms)
+
+
+def _drawn(share: float, clients: int | None) -> tuple[int, int] | None:
+    share = real("share", share, lambda value: 0 < value <= 1, "a share in (0, 1]")
+    if share == 1:
+        return None
+    if clients is None:
+        raise ArgumentError(f"share = {share:g} needs the number of clients it is drawn from: give clients=.")
+    clients = positive_integer("clients", clients)
+    return clients, max(1, round(share * clients))
+
+
+def _delta(delta: float) -> float:
+    return real("delta", delta, lambda value: 0 < value < 1, "a number in (0, 1), well below 1/clients")
