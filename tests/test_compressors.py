@@ -359,7 +359,7 @@ def test_bytes_are_exact(compressor: Compressor, values: int, fixed: int, indice
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 9), (np.float64, 12)])
-@pytest.mark.parametrize("dim", [1, 2, 7, 8, 20])
+@pytest.mark.parametrize("dim", [1, 7])
 def test_natural_compression_sends_signs_and_exponents_alone(dim: int, dtype: type[Any], bits: int) -> None:
     v = np.linspace(-3, 1, dim).astype(dtype)
     payload = encode(natural(), v)

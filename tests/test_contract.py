@@ -16,7 +16,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import error_feedback, innovation, plain, quantize, rand_k, shifted, sign, top_k
+from fedlin import error_feedback, innovation, natural, plain, quantize, rand_k, shifted, sign, top_k
 from fedlin.compressors import decode
 from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
@@ -46,6 +46,10 @@ def one_large_step(instance: Problem) -> fedlin.Plan:
 
 def one_of_each(instance: Problem) -> fedlin.Plan:
     return fedlin.Plan(3, 1 / instance.smoothness)
+
+
+def accelerated(instance: Problem) -> fedlin.Plan:
+    return fedlin.theory.fedac(instance, 5)
 
 
 def changes(instance: Problem) -> fedlin.Plan:
@@ -80,6 +84,10 @@ class Row:
 
 
 DRAWS: Mapping[Check, str] = {"permutation": "each client draws its own entries, and its number decides which"}
+FROM_THE_START: Mapping[Check, str] = {
+    **DRAWS,
+    "precision": "no round is sent in full, and a draw in another precision is another draw",
+}
 ROWS = [
     Row("gradient_descent", {}, "converges", one_large_step),
     Row("fedavg", {}, "stalls"),
@@ -105,8 +113,13 @@ ROWS = [
         {"compressor": quantize(4)},
         "neighbourhood",
         draws=True,
-        fails={**DRAWS, "precision": "no round is sent in full, and a draw in another precision is another draw"},
+        fails=FROM_THE_START,
     ),
+    # Exactly, though quantised: at x* with δ_i = ∇f_i(x*) there is nothing left to quantise.
+    Row("fedcomgate", {"compressor": natural()}, "converges", draws=True, fails=FROM_THE_START),
+    Row("gradient_tracking", {}, "converges"),
+    Row("fedac", {}, "stalls", accelerated),
+    Row("s_local_svrg", {"renewal": 0.3}, "converges", every_client=True),
     Row("compressed", {"k": 2}, "converges", every_client=True),
     Row("fedlin", {"same_batch": True}, "converges"),
     Row("fedlin", {}, "converges"),
