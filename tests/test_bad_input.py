@@ -22,6 +22,7 @@ ROWS = np.random.default_rng(0).standard_normal((M, 4, D))
 LABELS = np.where(np.arange(12).reshape(M, 4) % 2, 1.0, -1.0)
 QUADRATIC = problems.quadratic(A, B)
 LOGISTIC = problems.logistic(ROWS, LABELS, l2=0.1)
+BATCHES = problems.minibatch(LOGISTIC, 2)
 PLAN = Plan(2, 0.1)
 
 
@@ -78,6 +79,17 @@ CASES = [
     Case("plan too short", run(plan=Plan(np.ones((2, M)), 0.1)), PlanError, ("tau", "2 rounds", "the run has 3")),
     Case("steps drawn from nothing", lambda: fedlin.draw_steps(3, 5, 4), PlanError, ("high", "4", "5", "low ≤ high")),
     Case("steps for nobody", lambda: fedlin.draw_steps(0, 1, 4), ArgumentError, ("clients", "0", "at least 1")),
+    Case(
+        "epochs without batches", lambda: fedlin.epochs(LOGISTIC, 1), PlanError, ("Logistic", "no mini-batches", "size")
+    ),
+    Case(
+        "epochs of noise",
+        lambda: fedlin.epochs(problems.noisy(QUADRATIC, 0.1), 1),
+        PlanError,
+        ("Quadratic", "no mini-batches", "minibatch(problem, size)"),
+    ),
+    Case("no epochs", lambda: fedlin.epochs(BATCHES, 0), ArgumentError, ("number = 0", "above 0")),
+    Case("epochs of a list", lambda: fedlin.epochs([ROWS], 1), ArgumentError, ("problem = [", "Problem")),  # type: ignore[arg-type]
     # Compressors and links
     Case(
         "k above d",

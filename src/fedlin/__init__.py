@@ -30,7 +30,7 @@ from fedlin.engines.sizes import message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import FedLinError
 from fedlin.links import error_feedback, innovation, plain, shifted
-from fedlin.plan import Plan, draw_steps
+from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
 
 try:
@@ -53,6 +53,7 @@ __all__ = [
     "diana",
     "draw_steps",
     "ef21",
+    "epochs",
     "error_feedback",
     "fedac",
     "fedavg",

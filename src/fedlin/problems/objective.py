@@ -43,6 +43,7 @@ class Sampling:
 
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
     name: str = ""
+    batch: int | None = None  # rows an estimate is over, where it is over rows
 
 
 def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
