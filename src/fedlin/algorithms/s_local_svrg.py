@@ -19,6 +19,7 @@ class SvrgServer(NamedTuple):
 
     x: Vector  # x
     g: Vector  # ∇f(y)
+    begun: Scalar  # whether there is a reference point yet
 
 
 class SvrgClient(NamedTuple):
@@ -26,6 +27,7 @@ class SvrgClient(NamedTuple):
 
     x: Vector | None  # x
     y: Vector  # y, the reference point
+    begun: Scalar
 
 
 def _share(name: str, value: Any) -> float:
@@ -44,34 +46,33 @@ def s_local_svrg(renewal: float) -> Algorithm[SvrgServer, SvrgClient]:
     's_local_svrg'
     """
 
-    def phases(always: bool) -> tuple[Phase[SvrgServer, SvrgClient], ...]:
-        def falls(key: Key) -> Scalar:
-            # In one precision for every model, so that the coin falls the same way whatever x is.
-            return always | (jax.random.uniform(key, (), jnp.float32) < jnp.asarray(renewal, jnp.float32))
+    def falls(begun: Scalar, key: Key) -> Scalar:
+        # In one precision for every model, so that the coin falls the same way whatever x is.
+        return ~begun | (jax.random.uniform(key, (), jnp.float32) < jnp.asarray(renewal, jnp.float32))
 
-        def renew(state: SvrgClient, x: Vector, local: Local) -> tuple[SvrgClient, Message]:
-            coin = falls(local.shared_key)
-            grad = local.repeat(lambda _, key: local.oracle.full(x), 0 * x, steps=coin.astype(jnp.int32))
-            return SvrgClient(x, jnp.where(coin, x, state.y)), grad
+    def renew(state: SvrgClient, x: Vector, local: Local) -> tuple[SvrgClient, Message]:
+        coin = falls(state.begun, local.shared_key)
+        grad = local.repeat(lambda _, key: local.oracle.full(x), 0 * x, steps=coin.astype(jnp.int32))
+        return SvrgClient(x, jnp.where(coin, x, state.y), state.begun | coin), grad
 
-        def average_gradients(state: SvrgServer, grad: Vector, central: Central) -> SvrgServer:
-            return SvrgServer(state.x, jnp.where(falls(central.shared_key), grad, state.g))
-
-        return Phase("gradient", lambda state: state.x, renew, average_gradients), model
+    def average_gradients(state: SvrgServer, grad: Vector, central: Central) -> SvrgServer:
+        coin = falls(state.begun, central.shared_key)
+        return SvrgServer(state.x, jnp.where(coin, grad, state.g), state.begun | coin)
 
     def move_locally(state: SvrgClient, g: Vector, local: Local) -> tuple[SvrgClient, Message]:
         assert state.x is not None
-        return SvrgClient(None, state.y), local.descend(state.x, shift=g, anchor=state.y)
+        return state._replace(x=None), local.descend(state.x, shift=g, anchor=state.y)
 
     def average_models(state: SvrgServer, x: Vector, central: Central) -> SvrgServer:
-        return SvrgServer(x, state.g)
+        return state._replace(x=x)
 
-    model = Phase("model", lambda state: state.g, move_locally, average_models)
     return Algorithm(
         "s_local_svrg",
-        lambda x: SvrgServer(x, 0 * x),
-        lambda x: SvrgClient(None, x),
-        phases(always=False),
-        opening=phases(always=True),
+        lambda x: SvrgServer(x, 0 * x, jnp.zeros((), bool)),
+        lambda x: SvrgClient(None, x, jnp.zeros((), bool)),
+        (
+            Phase("gradient", lambda state: state.x, renew, average_gradients),
+            Phase("model", lambda state: state.g, move_locally, average_models),
+        ),
         requires=frozenset([EVERY_CLIENT]),
     )
