@@ -15,10 +15,12 @@ returns the server models as an array (rounds + 1, d) whose row 0 is x0 and whos
 t rounds.
 
 Sources: FedLin, FedProx, FedNova, FedAvg and FedSplit as stated in the FedLin paper (Mitra, Jaafar, Pappas
-and Hassani, 2021); SCAFFOLD from Algorithm 1 of Karimireddy et al. (2020).
+and Hassani, 2021); SCAFFOLD from Algorithm 1 of Karimireddy et al. (2020); FedCOMGATE from Algorithm 3 of
+Haddadpour et al. (2021); K-GT from Algorithm 1 of Liu et al. (2023); FedAc from Algorithm 1 of Yuan and Ma
+(2020); S-Local-SVRG from Gorbunov et al. (2021).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,6 +254,129 @@ def fedsplit(
             total = total + z[i]
         x_bar = total / m
         models.append(x_bar)
+    return np.array(models)
+
+
+def fedcomgate(
+    A: Array,
+    b: Array,
+    tau: int,
+    eta: float,
+    x0: Vector,
+    rounds: int,
+    gamma: float,
+    quantise: Callable[[int, int, Vector], Vector],
+) -> Array:
+    """FedCOMGATE with one τ and η for all; `quantise(r, j, v)` is device j's Q(v) in round r.
+
+    Q is applied to (w − w_j)/(ητ) rather than to (w − w_j)/η, and Δ_q is τ times the mean of that.
+    """
+    m = len(A)
+    w = x0.copy()
+    models = [w]
+    delta = [np.zeros(len(x0)) for _ in range(m)]
+    for r in range(rounds):
+        sent = []
+        for j in range(m):
+            w_j = w.copy()
+            for _ in range(tau):
+                d = gradient(A[j], b[j], w_j) - delta[j]
+                w_j = w_j - eta * d
+            sent.append(tau * quantise(r, j, (w - w_j) / (eta * tau)))
+        delta_q = sum(sent) / m
+        for j in range(m):
+            delta[j] = delta[j] + (sent[j] - delta_q) / tau
+        w = w - eta * gamma * delta_q
+        models.append(w)
+    return np.array(models)
+
+
+def gradient_tracking(A: Array, b: Array, K: int, eta_c: float, eta_s: float, x0: Vector, rounds: int) -> Array:
+    """K-GT on n nodes with the mixing matrix W = 11ᵀ/n, from c_i = −∇f_i(x0) + Σ_j ∇f_j(x0)/n."""
+    n = len(A)
+    W = np.full((n, n), 1.0 / n)
+    X = np.array([x0.copy() for _ in range(n)])
+    first = np.array([gradient(A[i], b[i], x0) for i in range(n)])
+    C = np.array([-first[i] + first.mean(axis=0) for i in range(n)])
+    models = [x0]
+    for _ in range(rounds):
+        Z = np.zeros_like(X)
+        for i in range(n):
+            y = X[i].copy()
+            for _ in range(K):
+                y = y - eta_c * (gradient(A[i], b[i], y) + C[i])
+            Z[i] = (X[i] - y) / (K * eta_c)
+        C = C - Z + W @ Z
+        X = W @ (X - K * eta_s * eta_c * Z)
+        models.append(X[0])
+    return np.array(models)
+
+
+def fedac(A: Array, b: Array, K: int, eta: float, mu: float, x0: Vector, rounds: int) -> Array:
+    """FedAc with FedAc-I's γ, α, β; the models are the aggregated sequence at the end of each round."""
+    M = len(A)
+    gamma = max((eta / (mu * K)) ** 0.5, eta)
+    alpha = 1.0 / (gamma * mu)
+    beta = alpha + 1.0
+    w = [x0.copy() for _ in range(M)]
+    w_ag = [x0.copy() for _ in range(M)]
+    models = [x0]
+    for t in range(1, rounds * K + 1):
+        for m in range(M):
+            w_md = w[m] / beta + (1.0 - 1.0 / beta) * w_ag[m]
+            g = gradient(A[m], b[m], w_md)
+            v_ag = w_md - eta * g
+            v = (1.0 - 1.0 / alpha) * w[m] + w_md / alpha - gamma * g
+            w[m], w_ag[m] = v, v_ag
+        if t % K == 0:
+            w_mean, ag_mean = np.mean(w, axis=0), np.mean(w_ag, axis=0)
+            w = [w_mean.copy() for _ in range(M)]
+            w_ag = [ag_mean.copy() for _ in range(M)]
+            models.append(ag_mean)
+    return np.array(models)
+
+
+def nesterov(A: Array, b: Array, eta: float, mu: float, x0: Vector, steps: int) -> Array:
+    """Nesterov's method for strongly convex f with constant momentum (1 − √(ημ))/(1 + √(ημ))."""
+    m = len(A)
+    theta = (eta * mu) ** 0.5
+    x = x0.copy()
+    y = x0.copy()
+    models = [x]
+    for _ in range(steps):
+        full_gradient = np.zeros(len(x0))
+        for i in range(m):
+            full_gradient = full_gradient + gradient(A[i], b[i], y) / m
+        following = y - eta * full_gradient
+        y = following + (1.0 - theta) / (1.0 + theta) * (following - x)
+        x = following
+        models.append(x)
+    return np.array(models)
+
+
+def s_local_svrg(
+    A: Array, b: Array, tau: Integers, eta: Vector, x0: Vector, rounds: int, renewed: Sequence[bool]
+) -> Array:
+    """S-Local-SVRG with exact gradients; in round t the reference point becomes the model where `renewed[t]`."""
+    n = len(A)
+    x = x0.copy()
+    y = x0.copy()
+    models = [x]
+    for t in range(rounds):
+        if renewed[t]:
+            y = x.copy()
+        full_gradient = np.zeros(len(x0))
+        for i in range(n):
+            full_gradient = full_gradient + gradient(A[i], b[i], y) / n
+        total = np.zeros(len(x0))
+        for i in range(n):
+            x_i = x.copy()
+            for _ in range(int(tau[i])):
+                g_i = gradient(A[i], b[i], x_i) - gradient(A[i], b[i], y) + full_gradient
+                x_i = x_i - eta[i] * g_i
+            total = total + x_i
+        x = total / n
+        models.append(x)
     return np.array(models)
 
 

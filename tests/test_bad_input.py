@@ -22,6 +22,7 @@ ROWS = np.random.default_rng(0).standard_normal((M, 4, D))
 LABELS = np.where(np.arange(12).reshape(M, 4) % 2, 1.0, -1.0)
 QUADRATIC = problems.quadratic(A, B)
 LOGISTIC = problems.logistic(ROWS, LABELS, l2=0.1)
+BATCHES = problems.minibatch(LOGISTIC, 2)
 PLAN = Plan(2, 0.1)
 
 
@@ -78,6 +79,17 @@ CASES = [
     Case("plan too short", run(plan=Plan(np.ones((2, M)), 0.1)), PlanError, ("tau", "2 rounds", "the run has 3")),
     Case("steps drawn from nothing", lambda: fedlin.draw_steps(3, 5, 4), PlanError, ("high", "4", "5", "low ≤ high")),
     Case("steps for nobody", lambda: fedlin.draw_steps(0, 1, 4), ArgumentError, ("clients", "0", "at least 1")),
+    Case(
+        "epochs without batches", lambda: fedlin.epochs(LOGISTIC, 1), PlanError, ("Logistic", "no mini-batches", "size")
+    ),
+    Case(
+        "epochs of noise",
+        lambda: fedlin.epochs(problems.noisy(QUADRATIC, 0.1), 1),
+        PlanError,
+        ("Quadratic", "no mini-batches", "minibatch(problem, size)"),
+    ),
+    Case("no epochs", lambda: fedlin.epochs(BATCHES, 0), ArgumentError, ("number = 0", "above 0")),
+    Case("epochs of a list", lambda: fedlin.epochs([ROWS], 1), ArgumentError, ("problem = [", "Problem")),  # type: ignore[arg-type]
     # Compressors and links
     Case(
         "k above d",
@@ -159,6 +171,34 @@ CASES = [
         lambda: (fedlin.fedsplit(steps=2), fedlin.fedsplit(steps=2.0)),  # type: ignore[arg-type]
         ArgumentError,
         ("steps = 2.0", "whole number"),
+    ),
+    Case(
+        "a biased compressor to track with",
+        lambda: fedlin.fedcomgate(fedlin.top_k(2)),
+        ArgumentError,
+        ("compressor = top_k(2)", "biased", "FedCOMGATE", "natural()"),
+    ),
+    Case(
+        "no compressor to track with",
+        lambda: fedlin.fedcomgate(4),  # type: ignore[arg-type]
+        ArgumentError,
+        ("compressor = 4", "quantize"),
+    ),
+    Case("tracking's step", lambda: fedlin.gradient_tracking(0.0), ArgumentError, ("server_step = 0.0", "above 0")),
+    Case("renewal never", lambda: fedlin.s_local_svrg(0.0), ArgumentError, ("renewal = 0.0", "(0, 1]")),
+    Case("renewal above one", lambda: fedlin.s_local_svrg(1.5), ArgumentError, ("renewal = 1.5", "(0, 1]")),
+    Case("fedac's convexity", lambda: fedlin.fedac(0.0), ArgumentError, ("strong_convexity = 0.0", "above 0")),
+    Case(
+        "fedac without strong convexity",
+        run(fedlin.fedac(), problems.logistic(ROWS, LABELS)),
+        ArgumentError,
+        ("fedac", "strongly convex", "Logistic", "μ = 0", "strong_convexity="),
+    ),
+    Case(
+        "fedac with unequal tau",
+        run(fedlin.fedac(), plan=Plan([1, 2, 3], 0.1)),
+        PlanError,
+        ("fedac", "one number of local steps", "1", "3", "tau="),
     ),
     Case(
         "fednova with unequal eta",
@@ -495,6 +535,12 @@ CASES = [
         lambda: theory.fedsplit(problems.logistic(ROWS, LABELS)),
         PlanError,
         ("Logistic", "not strongly convex", "Plan(tau=1, eta=s)"),
+    ),
+    Case("fedpaq's tau", lambda: theory.fedpaq(QUADRATIC, 0, 5, 0.1), ArgumentError, ("tau = 0", "at least 1")),
+    Case("fedpaq's rounds", lambda: theory.fedpaq(QUADRATIC, 2, 0, 0.1), ArgumentError, ("rounds = 0", "at least 1")),
+    Case("omega", lambda: theory.fedcomgate(QUADRATIC, 2, -1.0), ArgumentError, ("omega = -1.0", "at least 0")),
+    Case(
+        "row smoothness", lambda: theory.s_local_svrg(QUADRATIC, 2, 0), ArgumentError, ("row_smoothness = 0", "above 0")
     ),
     Case("smoothness unknown", lambda: theory.strongly_convex(CUSTOM, 1), UnknownError, ("Custom", "smoothness=")),
 ]

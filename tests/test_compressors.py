@@ -1,5 +1,6 @@
 """What compressors promise: how far C(v) is from v, what is kept, and how many bytes it takes."""
 
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -22,8 +23,10 @@ from fedlin.compressors import (
     identity,
     index_dtype,
     is_payload,
+    natural,
     quantize,
     rand_k,
+    round_to_powers,
     sign,
     size,
     top_k,
@@ -190,6 +193,69 @@ def test_quantize_rounds_to_a_neighbouring_level(v: Array, levels: int, seed: in
         np.testing.assert_allclose(q / step, np.round(q / step), atol=1e-9)
 
 
+TINY, HUGE = float(np.finfo(np.float64).tiny), float(2.0**1023)
+entries = st.one_of(
+    st.floats(-HUGE, HUGE, allow_nan=False),  # of every size, those below the least normal number too
+    st.floats(-10.0, 10.0),
+    st.sampled_from([0.0, -0.0, 1.0, -4.0, TINY, TINY / 3, -5e-324, HUGE, -HUGE]),
+)
+
+
+def powers(v: Array, draw: float) -> Array:
+    """Natural compression of v with every entry's draw given."""
+    kind = np.finfo(v.dtype)
+    with precision(v.dtype):
+        codes = np.asarray(round_to_powers(jnp.asarray(v), jnp.full(v.shape, draw, v.dtype)))
+    sign, exponent = codes >> kind.nexp, codes & (2**kind.nexp - 1)
+    assert np.all(sign <= 1)
+    return np.where(exponent == 0, 0, np.ldexp(np.where(sign, -1.0, 1.0), exponent - (kind.maxexp - 1)))
+
+
+@quick
+@given(entries, st.sampled_from([np.float32, np.float64]))
+def test_natural_compression_is_unbiased_exactly(entry: float, dtype: Any) -> None:
+    """Both outcomes with their exact chances: their mean is v, and their variance at most v²/8."""
+    kind = np.finfo(dtype)
+    v = np.clip(np.array([entry]), -(2.0 ** (kind.maxexp - 1)), 2.0 ** (kind.maxexp - 1)).astype(dtype)
+    step = 2.0**-kind.nmant  # draws are multiples of it, all equally likely
+    high, low = (Fraction(float(powers(v, draw)[0])) for draw in (0.0, 1 - step))
+    exact = Fraction(float(v[0]))
+    if high == low:
+        assert exact in (high, low)
+        return
+    chance = (exact - low) / (high - low)  # of the outcome further from zero
+    assert (chance / Fraction(step)).denominator == 1
+    assert Fraction(float(powers(v, float(chance))[0])) == low  # as many draws lie below it as the chance says
+    assert Fraction(float(powers(v, float(chance) - step)[0])) == high
+    variance = chance * (high - exact) ** 2 + (1 - chance) * (low - exact) ** 2
+    if abs(exact) >= Fraction(float(kind.tiny)):
+        assert abs(high) == 2 * abs(low)
+        omega = natural().omega
+        assert omega is not None
+        assert variance <= Fraction(omega(1)) * exact**2
+    else:
+        assert (low, abs(high)) == (Fraction(0), Fraction(float(kind.tiny)))
+
+
+def test_natural_compression_attains_omega() -> None:
+    """Halfway in probability, at 4/3 of a power of two: ω = 1/8 cannot be smaller."""
+    v = np.full(5, 4 / 3)
+    errors = np.sum((draws(natural(), v) - v[None]) ** 2, axis=1)
+    assert_mean(errors, np.asarray(squared(v) / 8), squared(v))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_natural_compression_at_the_ends_of_what_a_number_can_be(dtype: Any) -> None:
+    """The largest powers stay finite, powers come back as they are, and what is not a number is told by infinity."""
+    kind = np.finfo(dtype)
+    top = 2.0 ** (kind.maxexp - 1)
+    v = np.array([kind.max, -kind.max, top, kind.tiny, -0.5, 0.0, np.inf, -np.inf, np.nan], dtype)
+    for seed in range(5):
+        got = apply(natural(), v, seed)
+        np.testing.assert_array_equal(got[:6], np.array([top, -top, top, kind.tiny, -0.5, 0.0], dtype))
+        np.testing.assert_array_equal(np.abs(got[6:]), np.inf)
+
+
 # Ties, zeros and edges.
 
 
@@ -209,7 +275,7 @@ def test_long_vectors_with_many_ties(dim: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "compressor", [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign()], ids=repr
+    "compressor", [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural()], ids=repr
 )
 def test_zero_stays_zero(compressor: Compressor) -> None:
     np.testing.assert_array_equal(apply(compressor, np.zeros(5)), 0)
@@ -292,6 +358,16 @@ def test_bytes_are_exact(compressor: Compressor, values: int, fixed: int, indice
     assert apply(compressor, v).dtype == dtype
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 9), (np.float64, 12)])
+@pytest.mark.parametrize("dim", [1, 7])
+def test_natural_compression_sends_signs_and_exponents_alone(dim: int, dtype: type[Any], bits: int) -> None:
+    v = np.linspace(-3, 1, dim).astype(dtype)
+    payload = encode(natural(), v)
+    assert size(payload) == (-(-dim * bits // 8), 0)
+    assert size(payload).total == sum(leaf.nbytes for leaf in jax.tree.leaves(payload))
+    assert apply(natural(), v).dtype == dtype
+
+
 def test_bytes_of_a_message_add_up_from_shapes_alone() -> None:
     def message(v: Any) -> Any:
         return {"g": top_k(2).encode(None, v), "x": v, "tau": v[0]}  # type: ignore[arg-type]
@@ -303,7 +379,7 @@ def test_bytes_of_a_message_add_up_from_shapes_alone() -> None:
 
 # Payloads.
 
-ALL = [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign()]
+ALL = [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural()]
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=repr)
@@ -364,10 +440,11 @@ def test_equal_arguments_give_the_same_object() -> None:
     assert rand_k(3) is not rand_k(3, unbiased=True)
     assert quantize(3) is quantize(3)
     assert sign() is sign()
+    assert natural() is natural()
     assert identity() is identity()
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=repr)
 def test_a_name_is_what_made_it(compressor: Compressor) -> None:
-    made = {"identity": identity, "top_k": top_k, "rand_k": rand_k, "quantize": quantize, "sign": sign}
+    made = {f.__name__: f for f in (identity, top_k, rand_k, quantize, sign, natural)}
     assert eval(repr(compressor), made) is compressor

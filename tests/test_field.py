@@ -6,12 +6,31 @@ import numpy as np
 import pytest
 
 import fedlin
+import reference
 from fedlin import Plan, simulate, simulate_many, theory
 from fedlin.core import Algorithm
 from fedlin.errors import FedLinError
-from quadratics import X0, assert_close, problem
+from fedlin.problems.quadratic import Quadratic
+from quadratics import CLIENTS, DIM, TAU, X0, assert_close, problem
 
 ROUNDS = 40
+SEEDS = list(range(32))
+
+
+def instances(count: int = 3) -> list[Quadratic]:
+    """Random strongly convex quadratics whose clients differ."""
+    return [fedlin.problems.quadratic(*reference.random_quadratic(seed, CLIENTS, DIM)) for seed in range(count)]
+
+
+def alike(instance: Quadratic) -> Quadratic:
+    """All clients have what the first one has."""
+    A, b = (np.repeat(part[:1], CLIENTS, axis=0) for part in (instance.data.A, instance.data.b))
+    return fedlin.problems.quadratic(A, b)
+
+
+def mean_distance(method: Algorithm[Any, Any], instance: Any, plan: Plan, rounds: int) -> np.ndarray[Any, Any]:
+    runs = simulate_many(method, instance, plan, rounds, seeds=SEEDS, x0=X0)
+    return np.asarray(np.mean([run.distance for run in runs], axis=0))
 
 
 def iterates(algorithm: Algorithm[Any, Any], plan: Plan, **options: Any) -> np.ndarray[Any, Any]:
@@ -66,6 +85,114 @@ def test_diana_keeps_its_promise_in_the_mean() -> None:
     start = mean[0] + 4 * omega * eta**2 / (alpha * instance.clients**2) * own
     shrink = max(1 - eta * instance.strong_convexity, 1 - alpha / 2)
     assert np.all(mean <= shrink ** np.arange(201) * start)
+
+
+@pytest.mark.parametrize("compressor", [fedlin.natural(), fedlin.quantize(4)], ids=repr)
+@pytest.mark.parametrize("server_step", [1.0, 5.0])
+def test_fedcomgate_keeps_its_promise_in_the_mean(compressor: Any, server_step: float) -> None:
+    """E‖x_T - x*‖² ≤ (1 - 1/(2(1 + ω)κ))^T (‖x_0 - x*‖² + cη̄² mean ‖∇f_i(x*)‖²), at the paper's step size.
+
+    The second term is what the first quantised messages cost, δ_i being zero: with h_i = δ_i one round gives
+    E mean ‖h_i - ∇f_i(x*)‖² ≤ (1 + 2ω) G + 2ω H (as in DIANA with α = 1), so c = (2ω/m)/(ρ - 2ω), ρ the rate.
+    """
+    for instance in instances():
+        omega = compressor.omega(DIM)
+        plan = theory.fedcomgate(instance, TAU, omega, server_step)
+        method = fedlin.fedcomgate(compressor, server_step)
+        mean = mean_distance(method, instance, plan, 200)
+        rate = 1 - 1 / (2 * (1 + omega) * instance.condition)
+        eta_bar = 1 / (2 * instance.smoothness * (1 + omega))
+        own = np.mean(np.sum((instance.data.A @ instance.minimizer - instance.data.b) ** 2, axis=1))
+        start = mean[0] + 2 * omega / CLIENTS / (rate - 2 * omega) * eta_bar**2 * own
+        assert np.all(mean <= rate ** np.arange(201) * start + 1e-28)
+        assert mean[-1] > 0
+
+
+def test_fedcomgate_needs_quantisers_of_small_variance() -> None:
+    """What the δ_i do not know is multiplied by ω in every round: with ω = 1.5 it grows without end."""
+    sparse = fedlin.rand_k(2, unbiased=True)
+    assert sparse.omega is not None
+    result = simulate(fedlin.fedcomgate(sparse), problem(), theory.fedcomgate(problem(), TAU, sparse.omega(DIM)), 200)
+    assert result.distance[-1] > 1e3 * result.distance[0]
+
+
+def test_gradient_tracking_keeps_its_promise() -> None:
+    """‖x_T - x*‖² ≤ (1 - 1/(162κ))^T (1 + 9/81²) ‖x_0 - x*‖²: each c_i begins at most L‖x_0 - x*‖ away."""
+    for instance in instances():
+        result = simulate(fedlin.gradient_tracking(), instance, theory.gradient_tracking(instance, TAU), 2000, x0=X0)
+        rate = 1 - 1 / (162 * instance.condition)
+        assert np.all(result.distance <= rate ** np.arange(2001) * (1 + 9 / 81**2) * result.distance[0])
+        assert result.distance[-1] < 1e-2 * result.distance[0]
+
+
+@pytest.mark.parametrize("tau", [1, 4])
+def test_fedac_keeps_its_promise(tau: int) -> None:
+    """gap_T ≤ exp(-max{ημ, √(ημ/τ)} τT)(gap_0 + μ‖x_0 - x*‖²/2): all clients alike, or one step a round."""
+    for drawn in instances():
+        instance = drawn if tau == 1 else alike(drawn)
+        plan = theory.fedac(instance, tau)
+        result = simulate(fedlin.fedac(), instance, plan, 60, x0=X0)
+        pace = float(plan.eta) * instance.strong_convexity
+        start = result.gap[0] + instance.strong_convexity / 2 * result.distance[0]
+        drop = max(pace, np.sqrt(pace / tau)) * tau
+        assert np.all(result.gap <= np.exp(-drop * np.arange(61)) * start * (1 + 1e-9) + 1e-28)
+
+
+def test_fedac_takes_the_square_root_of_the_condition_number() -> None:
+    """A condition number a hundred times larger: about ten times the rounds, where gradient descent takes a hundred."""
+
+    def rounds(method: Algorithm[Any, Any], condition: float) -> int:
+        spread = np.geomspace(1, condition, DIM)
+        A = np.repeat(np.diag(spread)[None], CLIENTS, axis=0)
+        instance = fedlin.problems.quadratic(A, np.repeat(spread[None], CLIENTS, axis=0))
+        found = simulate(method, instance, theory.fedac(instance, 1), 30000, stop=fedlin.Stop(gap=1e-8), iterates=False)
+        assert found.status == "stopped"
+        return len(found.gap) - 1
+
+    growth = {m.name: rounds(m, 2000) / rounds(m, 20) for m in (fedlin.fedac(), fedlin.gradient_descent())}
+    assert 7 < growth["fedac"] < 14
+    assert growth["gradient_descent"] > 70
+
+
+@pytest.mark.parametrize("renewal", [1.0, 0.3])
+def test_s_local_svrg_keeps_its_promise_in_the_mean(renewal: float) -> None:
+    """E‖x_T - x*‖² ≤ 2 (1 - min{ημ, q/(4τ)})^{τT} ‖x_0 - x*‖²: linear, with batches of two rows.
+
+    Each round takes two gradients a step, and a full one in the first round and in a share q of the others.
+    """
+    tau, batch, rounds = 4, 2, 1000
+    for seed in range(3):
+        exact = fedlin.problems.least_squares(clients=4, dim=3, samples=20, seed=seed)
+        rows = exact.rows().data.X
+        row_smoothness = 20 * np.max(np.sum(rows**2, axis=-1))  # of 20 times one row, which a batch is the mean of
+        plan = theory.s_local_svrg(exact, tau, row_smoothness)
+        noisy = fedlin.problems.minibatch(exact, batch)
+        runs = simulate_many(fedlin.s_local_svrg(renewal), noisy, plan, rounds, seeds=SEEDS[:8])
+        mean = np.mean([run.distance for run in runs], axis=0)
+        rate = (1 - min(float(plan.eta) * exact.strong_convexity, renewal / (4 * tau))) ** tau
+        assert np.all(mean <= 2 * rate ** np.arange(rounds + 1) * mean[0])
+        assert mean[-1] < 1e-4 * mean[0]
+        renewed = np.array([np.diff(run.gradients) for run in runs]) / 4 - 2 * tau
+        assert np.all((renewed == 0) | (renewed == 1))
+        assert np.all(renewed[:, 0] == 1)
+        assert abs(renewed[:, 1:].mean() - renewal) <= 4 * np.sqrt(renewal * (1 - renewal) / (8 * (rounds - 1)))
+
+
+@pytest.mark.parametrize("tau", [1, 5])
+@pytest.mark.parametrize("variance", [0.0, 1.0])
+def test_fedpaq_keeps_its_promise_in_the_mean(tau: int, variance: float) -> None:
+    """Theorem 1 of its paper, clients alike and noise of variance σ² = d · variance: E‖x_k - x*‖² = O(τ/T)."""
+    compressor, rounds = fedlin.quantize(4), 400
+    assert compressor.omega is not None
+    omega = compressor.omega(DIM)
+    for drawn in instances(2):
+        instance = alike(drawn)
+        plan = theory.fedpaq(instance, tau, rounds, omega)
+        noisy = fedlin.problems.noisy(instance, variance)
+        mean = mean_distance(fedlin.fedpaq(compressor), noisy, plan, rounds)
+        bound = theory.bounds.fedpaq(instance, rounds, float(mean[0]), tau, omega, DIM * variance)
+        assert np.all(mean <= bound)
+        assert mean[-50:].mean() < 0.05 * mean[0]
 
 
 def test_scaffnew_takes_the_steps_its_coin_says() -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fedlin
+import reference
 from fedlin import error_feedback, identity, innovation, top_k
-from fedlin.core import Algorithm
+from fedlin.algorithms.model_only import ModelOnly, take_mean
+from fedlin.core import Algorithm, Local, Phase
 from fedlin.engines.keys import cohort_key, phase_keys
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
@@ -78,6 +80,94 @@ def test_fedsplit_with_a_tiny_prox_step_is_gradient_descent() -> None:
     s = 1e-5
     split = fedlin.simulate(fedlin.fedsplit(), problem(), fedlin.Plan(1, s), 1, x0=X0)
     assert_close((X0 - split.x) / s, 2 * problem().grad(X0), 1e-3)
+
+
+SAME_PROGRESS = fedlin.Plan.scaled(TAU, 0.04)
+
+
+@pytest.mark.parametrize("server_step", [1.0, 0.6])
+def test_fedcomgate_without_compression_is_scaffold(server_step: float) -> None:
+    """Tracking from δ_i = 0 is option II when all take η_i τ_i alike, with half the bytes up and one number more."""
+    tracked, scaffold = (
+        fedlin.simulate(method, problem(), SAME_PROGRESS, ROUNDS, x0=X0)
+        for method in (fedlin.fedcomgate(identity(), server_step), fedlin.scaffold(server_step=server_step))
+    )
+    assert_close(tracked.iterates, scaffold.iterates, 1e-12)
+    np.testing.assert_array_equal(tracked.bytes_down, scaffold.bytes_down)
+    np.testing.assert_array_equal(2 * (tracked.bytes_up - 8 * CLIENTS * np.arange(ROUNDS + 1)), scaffold.bytes_up)
+
+
+def test_gradient_tracking_begins_as_fedlin_and_goes_on_as_scaffold() -> None:
+    """Its first corrections are exact; from its second model on they are those of option II begun with exact ones."""
+    tracking, exact = (
+        iterates(fedlin.gradient_tracking(), steps=SAME_PROGRESS),
+        iterates(fedlin.fedlin(), steps=SAME_PROGRESS),
+    )
+    assert_close(tracking[1], exact[1], 1e-12)
+    assert np.max(np.abs(tracking[2] - exact[2])) > 1e-5
+    from_zero = iterates(fedlin.scaffold(), steps=SAME_PROGRESS)
+    assert np.max(np.abs(tracking[1] - from_zero[1])) > 1e-3
+
+
+def test_gradient_tracking_with_one_step_is_gradient_descent() -> None:
+    steps = fedlin.Plan(1, 0.1)
+    tracking, descent = (iterates(a, steps=steps) for a in (fedlin.gradient_tracking(), fedlin.gradient_descent()))
+    assert_close(tracking, descent, 1e-12)
+
+
+def test_fedac_with_one_step_is_nesterovs_method() -> None:
+    eta, mu = 1 / problem().smoothness, problem().strong_convexity
+    accelerated = iterates(fedlin.fedac(), steps=fedlin.Plan(1, eta))
+    assert_close(accelerated, reference.nesterov(A, B, eta, mu, X0, ROUNDS), 1e-12)
+
+
+def test_s_local_svrg_that_always_renews_is_same_batch_fedlin() -> None:
+    """Draw for draw and gradient for gradient."""
+    noisy = fedlin.problems.minibatch(regression("mean")[2], 2)
+    steps = fedlin.Plan([1, 2, 3], 0.02)
+    always, same = (
+        fedlin.simulate(method, noisy, steps, ROUNDS, x0=X0)
+        for method in (fedlin.s_local_svrg(1.0), fedlin.fedlin(same_batch=True))
+    )
+    assert_close(always.iterates, same.iterates, 1e-12)
+    np.testing.assert_array_equal(always.gradients, same.gradients)
+
+
+# Local work written out.
+
+
+def by_hand(client: Any) -> Algorithm[ModelOnly, None]:
+    return fedlin.Algorithm(
+        "by_hand", ModelOnly, lambda x: None, (Phase("model", lambda state: state.x, client, take_mean),)
+    )
+
+
+def test_repeated_steps_draw_and_count_as_descend_does() -> None:
+    """FedAvg with its loop written out: the same noise in every step, the same number of gradients."""
+
+    def walk(state: None, x: Any, local: Local) -> Any:
+        return None, local.repeat(lambda y, key: y - local.eta * local.oracle.grad(y, key), x)
+
+    noisy = fedlin.problems.noisy(problem(), 0.1)
+    written, given = (
+        fedlin.simulate(method, noisy, plan(), ROUNDS, x0=X0, seed=4) for method in (by_hand(walk), fedlin.fedavg())
+    )
+    assert_close(written.iterates, given.iterates, 1e-12)
+    np.testing.assert_array_equal(written.gradients, given.gradients)
+
+
+def test_repeated_steps_count_whatever_they_hold() -> None:
+    """A gradient, a full one and a loop of two in each of τ_i steps, after one more: 1 + τ_i (1 + 1 + 2)."""
+
+    def walk(state: None, x: Any, local: Local) -> Any:
+        def step(y: Any, key: Any) -> Any:
+            slope = local.oracle.grad(y, key) + local.oracle.full(y)
+            return local.descend(y - local.eta * slope, steps=2)
+
+        return None, local.repeat(step, x - local.eta * local.oracle.full(x))
+
+    result = fedlin.simulate(by_hand(walk), problem(), plan(), 3)
+    np.testing.assert_array_equal(np.diff(result.gradients), np.sum(1 + 4 * TAU))
 
 
 # Links that lose nothing.

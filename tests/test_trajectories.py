@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedlin
 import reference
-from fedlin import plain, top_k
+from fedlin import natural, plain, top_k
 from fedlin.core import Algorithm
+from fedlin.engines.keys import PhaseKeys, phase_keys
+from fedlin.precision import precision
 from fedlin.theory import surrogate
 from quadratics import CLIENTS, DIM, ETA, ROUNDS, TAU, X0, A, Array, B, assert_close, plan, problem
 
@@ -30,6 +34,29 @@ def by_fedsplit(steps: int | None = None, start: str = "u") -> Callable[[], Arra
     return lambda: reference.fedsplit(
         A, B, PROX_STEP, X0, ROUNDS, steps=steps, inner_step=2 / (L + MU + 2 / PROX_STEP), start=start
     )
+
+
+def keys(round_index: int) -> PhaseKeys:
+    """Of the first phase, as a run with seed 0 draws them."""
+    return phase_keys(jax.random.key(0), round_index, 0)  # type: ignore[arg-type]
+
+
+def by_fedcomgate() -> Array:
+    """Each client's quantiser with the key it has in that round."""
+
+    def quantise(r: int, j: int, v: Array) -> Array:
+        with precision(np.float64):
+            return np.asarray(natural()(keys(r).client(j), jnp.asarray(v)))  # type: ignore[arg-type]
+
+    return reference.fedcomgate(A, B, 4, ONE_ETA, X0, ROUNDS, 0.7, quantise)
+
+
+def by_s_local_svrg() -> Array:
+    """Renewed in the first round, and where the coin of the round falls below q."""
+    coins = [float(jax.random.uniform(keys(t).shared, (), jnp.float32)) for t in range(ROUNDS)]
+    renewed = [t == 0 or coin < 0.3 for t, coin in enumerate(coins)]
+    assert 5 < sum(renewed) < 25
+    return reference.s_local_svrg(A, B, TAU, ETA, X0, ROUNDS, renewed)
 
 
 Case = tuple[Algorithm[Any, Any], fedlin.Plan, Callable[[], Array]]
@@ -64,6 +91,19 @@ CASES: dict[str, Case] = {
     "fedsplit-exact": (fedlin.fedsplit(), SPLITTING, by_fedsplit()),
     "fedsplit-3-from-u": (fedlin.fedsplit(3), SPLITTING, by_fedsplit(3)),
     "fedsplit-4-from-model": (fedlin.fedsplit(4, start="model"), SPLITTING, by_fedsplit(4, "model")),
+    "fedcomgate": (fedlin.fedcomgate(natural(), server_step=0.7), fedlin.Plan(4, ONE_ETA), by_fedcomgate),
+    "gradient-tracking": (
+        fedlin.gradient_tracking(server_step=0.7),
+        fedlin.Plan(4, ONE_ETA),
+        lambda: reference.gradient_tracking(A, B, 4, ONE_ETA, 0.7, X0, ROUNDS),
+    ),
+    "fedac": (fedlin.fedac(), fedlin.Plan(4, 0.1), lambda: reference.fedac(A, B, 4, 0.1, MU, X0, ROUNDS)),
+    "fedac-given-convexity": (
+        fedlin.fedac(strong_convexity=0.2),
+        fedlin.Plan(4, 0.05),
+        lambda: reference.fedac(A, B, 4, 0.05, 0.2, X0, ROUNDS),
+    ),
+    "s-local-svrg": (fedlin.s_local_svrg(0.3), plan(), by_s_local_svrg),
 }
 
 

@@ -7,17 +7,21 @@ from fedlin.algorithms import (
     compressed,
     diana,
     ef21,
+    fedac,
     fedavg,
+    fedcomgate,
     fedlin,
     fednova,
     fedpaq,
     fedprox,
     fedsplit,
     gradient_descent,
+    gradient_tracking,
+    s_local_svrg,
     scaffnew,
     scaffold,
 )
-from fedlin.compressors import identity, quantize, rand_k, sign, top_k
+from fedlin.compressors import identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.many import simulate_many
@@ -26,7 +30,7 @@ from fedlin.engines.sizes import message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import FedLinError
 from fedlin.links import error_feedback, innovation, plain, shifted
-from fedlin.plan import Plan, draw_steps
+from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
 
 try:
@@ -49,22 +53,28 @@ __all__ = [
     "diana",
     "draw_steps",
     "ef21",
+    "epochs",
     "error_feedback",
+    "fedac",
     "fedavg",
+    "fedcomgate",
     "fedlin",
     "fednova",
     "fedpaq",
     "fedprox",
     "fedsplit",
     "gradient_descent",
+    "gradient_tracking",
     "identity",
     "innovation",
     "message_sizes",
+    "natural",
     "plain",
     "privacy",
     "problems",
     "quantize",
     "rand_k",
+    "s_local_svrg",
     "scaffnew",
     "scaffold",
     "shifted",

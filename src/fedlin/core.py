@@ -19,6 +19,7 @@ Numbers = Mapping[str, Any]
 
 S = TypeVar("S")
 C = TypeVar("C")
+T = TypeVar("T")
 
 
 class Oracle(NamedTuple):
@@ -50,6 +51,15 @@ class Descend(Protocol):
     ) -> Vector: ...
 
 
+class Repeat(Protocol):
+    """Local work of any other form: `steps` times carry ← step(carry, key), each step with a key of its own.
+
+    `steps` is the plan's τ_i unless given. Whatever a step asks of the oracle counts as often as the step is taken.
+    """
+
+    def __call__(self, step: Callable[[T, Key], T], carry: T, *, steps: Scalar | int | None = None) -> T: ...
+
+
 class Local(NamedTuple):
     """What client i knows besides its state and the broadcast."""
 
@@ -57,6 +67,7 @@ class Local(NamedTuple):
     tau: Scalar  # τ_i
     eta: Scalar  # η_i
     descend: Descend
+    repeat: Repeat
     key: Key  # a function of (seed, round, phase, i)
     shared_key: Key  # the same on the server and on every client
 
@@ -113,6 +124,7 @@ PROX = "an exact proximal operator"
 ONE_STEP_SIZE = "one step size for all clients"
 ONE_STEP_COUNT = "one number of local steps for all clients"
 EVERY_CLIENT = "every client in every round"
+STRONG_CONVEXITY = "a strongly convex problem"
 
 
 @dataclass(frozen=True)

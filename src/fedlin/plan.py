@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive, positive_integer
-from fedlin.errors import PlanError
+from fedlin.errors import ArgumentError, PlanError
+from fedlin.problems.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,27 @@ def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int 
         raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
     shape = (clients,) if rounds is None else (rounds, clients)
     return np.random.default_rng(seed).integers(low, high + 1, shape).astype(np.int32)
+
+
+def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
+    """τ_i = ⌈number · n_i / batch⌉: mini-batches that draw as many rows as `number` passes over client i's own.
+
+    >>> from fedlin.problems import least_squares, minibatch
+    >>> epochs(minibatch(least_squares(clients=2, dim=3, samples=50), 8), 1.5).tolist()
+    [10, 10]
+    """
+    if not isinstance(problem, Problem):
+        raise ArgumentError(f"problem = {problem!r:.80} is not allowed: give a fedlin Problem.")
+    passes = positive("number", number)
+    batch = None if problem.sampling is None else problem.sampling.batch
+    if batch is None:
+        raise PlanError(
+            f"{problem!r} takes no mini-batches, so an epoch is no number of steps: "
+            "give fedlin.problems.minibatch(problem, size), or count steps."
+        )
+    steps = passes * problem.rows().lengths / batch
+    # 0.1 · 30 is three steps, though floats make it a little more.
+    return np.maximum(1, np.ceil(np.round(steps, 9))).astype(np.int32)
 
 
 def _steps(tau: ArrayLike) -> NDArray[np.int32]:

@@ -3,13 +3,17 @@
 from fedlin.algorithms.compressed import compressed
 from fedlin.algorithms.diana import diana
 from fedlin.algorithms.ef21 import ef21
+from fedlin.algorithms.fedac import fedac
 from fedlin.algorithms.fedavg import fedavg
+from fedlin.algorithms.fedcomgate import fedcomgate
 from fedlin.algorithms.fedlin import fedlin
 from fedlin.algorithms.fednova import fednova
 from fedlin.algorithms.fedpaq import fedpaq
 from fedlin.algorithms.fedprox import fedprox
 from fedlin.algorithms.fedsplit import fedsplit
 from fedlin.algorithms.gradient_descent import gradient_descent
+from fedlin.algorithms.gradient_tracking import gradient_tracking
+from fedlin.algorithms.s_local_svrg import s_local_svrg
 from fedlin.algorithms.scaffnew import scaffnew
 from fedlin.algorithms.scaffold import scaffold
 
@@ -17,13 +21,17 @@ __all__ = [
     "compressed",
     "diana",
     "ef21",
+    "fedac",
     "fedavg",
+    "fedcomgate",
     "fedlin",
     "fednova",
     "fedpaq",
     "fedprox",
     "fedsplit",
     "gradient_descent",
+    "gradient_tracking",
+    "s_local_svrg",
     "scaffnew",
     "scaffold",
 ]

@@ -7,9 +7,9 @@ from typing import Any
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.linked_descent import linked_descent
+from fedlin.algorithms.unbiased import unbiased
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
-from fedlin.errors import ArgumentError
 from fedlin.links import shifted
 
 
@@ -21,9 +21,5 @@ def diana(compressor: Compressor, alpha: float) -> Algorithm[Any, Any]:
     >>> diana(quantize(4), 0.5).name
     'diana(quantize(4), alpha=0.5)'
     """
-    if compressor.omega is None:
-        raise ArgumentError(
-            f"compressor = {compressor!r} is biased, and DIANA needs an unbiased one: give quantize(levels) or "
-            "rand_k(k, unbiased=True)."
-        )
-    return linked_descent(f"diana({compressor}, alpha={alpha})", shifted(compressor, alpha))
+    link = shifted(unbiased(compressor, "DIANA"), alpha)
+    return linked_descent(f"diana({compressor}, alpha={alpha})", link)

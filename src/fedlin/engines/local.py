@@ -1,8 +1,16 @@
 """What a client is handed in a phase: its oracle, its local work, and a count of the gradients it takes."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax.numpy as jnp
+
 from fedlin.core import Key, Local, Oracle, Scalar, Vector
 from fedlin.engines.keys import descent_key
+from fedlin.problems import objective as loops
 from fedlin.problems.objective import Data, Descent, Objective, Sampling, descend_by_gradients
+
+T = TypeVar("T")
 
 
 class Counter:
@@ -69,6 +77,19 @@ def make_local(
         at: Vector = anchor
         return descend_by_gradients(lambda x, key: estimate(x, key) - estimate(at, key), work, descent_key(key))
 
+    def repeat(step: Callable[[T, Key], T], carry: T, *, steps: Scalar | int | None = None) -> T:
+        before = counter.calls
+
+        def counted(carry: tuple[T, Scalar], key: Key) -> tuple[T, Scalar]:
+            counter.calls = 0  # of this step alone, whatever loops it holds
+            after = step(carry[0], key)
+            return after, carry[1] + counter.calls
+
+        start = (carry, jnp.zeros((), jnp.int32))
+        done, calls = loops.repeat(counted, start, local.tau if steps is None else steps, descent_key(key))
+        counter.calls = before + calls
+        return done
+
     oracle = Oracle(lambda x: objective.loss(data, x), grad, prox, full)
-    local = Local(oracle, tau, eta, descend, key, shared_key)
+    local = Local(oracle, tau, eta, descend, repeat, key, shared_key)
     return local, counter

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
-from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, Algorithm
+from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, STRONG_CONVEXITY, Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.program import Inputs, State
 from fedlin.engines.sizes import RoundSize, message_sizes
@@ -140,6 +140,11 @@ def prepare(
     if PROX in requires and problem.objective.prox is None:
         raise ArgumentError(
             f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
+        )
+    if STRONG_CONVEXITY in requires and problem.strong_convexity <= 0:
+        raise ArgumentError(
+            f"{algorithm.name} needs {STRONG_CONVEXITY}, and {problem!r} has μ = 0: "
+            "add l2 regularisation, or give strong_convexity= a number above 0."
         )
     if EVERY_CLIENT in requires and (present is not None or cohort is not None):
         raise ArgumentError(

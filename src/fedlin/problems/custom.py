@@ -37,7 +37,7 @@ class Custom(Problem):
         polyak_lojasiewicz: float | None,
         minimizer: Array | None,
     ) -> None:
-        self._loss = loss
+        self._loss, self._ragged = loss, ragged
         leaves, treedef = jax.tree.flatten(params)
         flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
         shapes = tuple((np.shape(leaf), np.result_type(leaf).str) for leaf in leaves)
@@ -80,7 +80,12 @@ class Custom(Problem):
             return Optimum(x, np.mean(np.asarray(losses)))
 
     def rows(self) -> Rows:
-        return Rows(self.data, self._functions.take, self._functions.grad)
+        return Rows(self.data, self._functions.take, self._functions.grad, self._lengths())
+
+    def _lengths(self) -> Array:
+        if self._ragged:
+            return np.asarray(np.count_nonzero(self.data[1], axis=1))
+        return np.full(self.clients, _length(jax.tree.map(lambda leaf: leaf[0], self.data)))
 
 
 class _Functions(NamedTuple):

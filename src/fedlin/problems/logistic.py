@@ -105,8 +105,8 @@ class Logistic(Problem):
 
     def rows(self) -> Rows:
         if self.nonconvex:
-            return Rows(self.data, _take_bent, _grad_bent)
-        return Rows(self.sheet, take_rows, _grad)
+            return Rows(self.data, _take_bent, _grad_bent, np.asarray(self.sheet.length))
+        return Rows(self.sheet, take_rows, _grad, np.asarray(self.sheet.length))
 
 
 def _take_bent(data: tuple[Sheet, Scalar], key: jax.Array, size: int) -> tuple[Sheet, Scalar]:

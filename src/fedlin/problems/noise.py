@@ -30,7 +30,7 @@ def _minibatch(take: object, grad: object, size: int) -> Sampling:
         result: Vector = grad(take(rows, key, size), x)  # type: ignore[operator]
         return result
 
-    return Sampling(estimate, f"minibatch({size})")
+    return Sampling(estimate, f"minibatch({size})", size)
 
 
 def noisy(problem: P, variance: float) -> P:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 
 from fedlin.core import Key, Scalar, Vector
 
+T = TypeVar("T")
 Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
 
 
@@ -42,17 +43,22 @@ class Sampling:
 
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
     name: str = ""
+    batch: int | None = None  # rows an estimate is over, where it is over rows
+
+
+def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
+    """carry ← step(carry, key of the step), `steps` times."""
+    result: T = jax.lax.fori_loop(0, steps, lambda index, c: step(c, jax.random.fold_in(key, index)), carry)
+    return result
 
 
 def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:
     """x ← x - η(∇f_i(x) + shift + pull (x - center)), `steps` times."""
 
-    def step(index: Scalar, x: Vector) -> Vector:
-        slope = grad(x, jax.random.fold_in(key, index))
-        return x - work.eta * (slope + work.shift + work.pull * (x - work.center))
+    def step(x: Vector, key: Key) -> Vector:
+        return x - work.eta * (grad(x, key) + work.shift + work.pull * (x - work.center))
 
-    result: Vector = jax.lax.fori_loop(0, work.steps, step, work.start)
-    return result
+    return repeat(step, work.start, work.steps, key)
 
 
 def prox_by_newton(

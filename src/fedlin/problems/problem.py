@@ -42,6 +42,7 @@ class Rows(NamedTuple):
     data: Data
     take: Any  # (data, key, size) -> data
     grad: Any  # (data, x) -> vector
+    lengths: Array  # n_i, of every client
 
 
 class Problem:

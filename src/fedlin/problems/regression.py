@@ -36,7 +36,7 @@ def regression(
     b = np.einsum("inj,in->ij", weighted, sheet.y)
     c = np.einsum("in,in,in->i", sheet.weight, sheet.y, sheet.y) / 2
     A = (A + A.transpose(0, 2, 1)) / 2
-    return Quadratic(A, b, c, closed_form, Rows(sheet, take_rows, _grad_rows))
+    return Quadratic(A, b, c, closed_form, Rows(sheet, take_rows, _grad_rows, np.asarray(sheet.length)))
 
 
 def least_squares(

@@ -98,7 +98,7 @@ class Softmax(Problem):
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
     def rows(self) -> Rows:
-        return Rows(self.data, take_rows, self.objective.grad)
+        return Rows(self.data, take_rows, self.objective.grad, np.asarray(self.data.length))
 
 
 def softmax(

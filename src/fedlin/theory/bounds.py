@@ -4,13 +4,14 @@
 al., Linear Convergence in Federated Learning (NeurIPS 2021).
 """
 
-from math import sqrt
+from math import e, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.problems.problem import Problem
+from fedlin.theory.steps import fedpaq_start
 
 Array = NDArray[Any]
 
@@ -95,6 +96,20 @@ def client_feedback_gap(
 def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array:
     """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0."""
     return (1 - 1 / problem.condition) ** (steps * np.arange(rounds + 1)) * gap0
+
+
+def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: float, sigma_squared: float) -> Array:
+    """Reisizadeh et al.'s Theorem 1 when all m clients answer, s_k = kτ + 1 and k counted from k_0:
+
+    E‖x_k - x*‖² ≤ (s_{k_0}/s_k)² ‖x_{k_0} - x*‖² + (C_1 τ + C_2 (τ - 1)²)/s_k + C_3 (τ - 1)/s_k², where
+    C_1 = 16σ²(1 + 2ω)/(μ²m), C_2 = 16eσ²/(μ²m), C_3 = 256eσ²L²(m + 2ω)/(μ⁴m).
+    """
+    mu, m = problem.strong_convexity, problem.clients
+    s = (fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1
+    unit = 16 * sigma_squared / (mu**2 * m)
+    C_1, C_2 = unit * (1 + 2 * omega), unit * e
+    C_3 = 16 * e * unit * problem.condition**2 * (m + 2 * omega)
+    return np.asarray((s[0] / s) ** 2 * distance0 + (C_1 * tau + C_2 * (tau - 1) ** 2) / s + C_3 * (tau - 1) / s**2)
 
 
 def _geometric(drop: float, rounds: int) -> Array:

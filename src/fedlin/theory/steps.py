@@ -3,7 +3,7 @@
 The numbers are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021).
 """
 
-from math import sqrt
+from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,6 +114,89 @@ def diana(problem: Problem, omega: float) -> Plan:
     """Gorbunov et al. (2020), DIANA with α = 1/(1 + ω): η = 1/((1 + 6ω/m) L)."""
     omega = nonnegative("omega", omega)
     return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
+
+
+def fedpaq(problem: Problem, tau: int, rounds: int, omega: float) -> Plan:
+    """Reisizadeh et al.'s Theorem 1, clients that all have the same f_i: η_k = 4/(μ(kτ + 1)), counted from k = k_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> fedpaq(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), tau=2, rounds=3, omega=0.0).eta[:, 0].round(3).tolist()
+    [0.121, 0.114, 0.108]
+    """
+    k = fedpaq_start(problem, tau, omega) + np.arange(positive_integer("rounds", rounds))
+    eta = 4 / (problem.strong_convexity * (k * tau + 1))
+    return Plan(tau, np.broadcast_to(eta[:, None], (len(k), problem.clients)))
+
+
+def fedpaq_start(problem: Problem, tau: int, omega: float) -> int:
+    """The k_0 of FedPAQ's Theorem 1: the least k ≥ 4 max{κ, 4(B_1/μ² + 1), 1/τ, 4m/(μ²τ)}, B_1 = 2L²ω/m if all answer.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> fedpaq_start(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), tau=2, omega=0.0)
+    16
+    """
+    tau, omega = positive_integer("tau", tau), nonnegative("omega", omega)
+    kappa, mu = problem.condition, problem.strong_convexity
+    quantised = 2 * kappa**2 * omega / problem.clients  # B_1/μ²
+    return ceil(4 * max(kappa, 4 * (quantised + 1), 1 / tau, 4 * problem.clients / (mu**2 * tau)))
+
+
+def fedcomgate(problem: Problem, tau: ArrayLike, omega: float, server_step: float = 1.0) -> Plan:
+    """Haddadpour et al.'s theorem on FedCOMGATE under the Polyak-Łojasiewicz condition: η_i = 1/(2L(1 + ω)γτ_i).
+
+    γ is the method's `server_step`; f - f* falls as exp(-T/(2(1 + ω)κ)) where quantising the moves costs no more than
+    quantising their mean.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> fedcomgate(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), [1, 2], 1.0).eta.tolist()
+    [0.25, 0.125]
+    """
+    gamma = positive("server_step", server_step)  # γ
+    return Plan.scaled(tau, 1 / (2 * problem.smoothness * (1 + nonnegative("omega", omega)) * gamma))
+
+
+def gradient_tracking(problem: Problem, tau: ArrayLike, server_step: float = 1.0) -> Plan:
+    """η_i = 1/(81Lη_sτ_i), η_s the method's `server_step`: ‖x - x*‖² falls as (1 - 1/(162κ))^T.
+
+    Liu et al. give η_sη_c = Θ(1/(Lτ)) on the complete graph without the constant; this one is from Karimireddy et al.'s
+    Theorem III for SCAFFOLD, which takes the same steps when all clients answer.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> gradient_tracking(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), 3).eta.round(4).tolist()
+    0.0041
+    """
+    return Plan.scaled(tau, 1 / (81 * problem.smoothness * positive("server_step", server_step)))
+
+
+def fedac(problem: Problem, tau: int) -> Plan:
+    """Yuan and Ma's Theorem 3.1 (FedAc-I) for exact gradients: η = 1/L, the largest it allows.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> fedac(quadratic(2 * np.ones((2, 1, 1)), np.ones((2, 1))), 3)
+    Plan(tau=3, eta=0.5)
+    """
+    return Plan(tau, 1 / problem.smoothness)
+
+
+def s_local_svrg(problem: Problem, tau: ArrayLike, row_smoothness: float) -> Plan:
+    """η_i = min{1/ℒ, 1/(τ_i √(Lℒ))}/6, ℒ the smoothness of what one draw of the oracle estimates, `row_smoothness`.
+
+    The two terms are those of Gorbunov et al.'s complexity ℒ/μ + τ√(Lℒ)/μ; the constant is FedLin's, which this is
+    for exact gradients (ℒ = L). For a mini-batch ℒ is at most that of the steepest row.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> s_local_svrg(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), [1, 2], 1.0).eta.round(4).tolist()
+    [0.1667, 0.0833]
+    """
+    steepest = positive("row_smoothness", row_smoothness)  # ℒ
+    steps = Plan(tau, 1.0).tau
+    return Plan(steps, np.minimum(1 / steepest, 1 / (steps * sqrt(problem.smoothness * steepest))) / 6)
 
 
 def _delta(delta: float) -> float:
