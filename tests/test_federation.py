@@ -321,7 +321,7 @@ def test_a_client_that_sends_nonsense_is_quarantined(poison: float) -> None:
 
 
 def test_a_run_that_diverges_says_so_and_keeps_its_last_model() -> None:
-    result = serve(fedlin.fedavg(), Loopback(sites(fedlin.fedavg())), 2000, plan=fedlin.Plan(50, 3.0))
+    result = serve(fedlin.fedavg(), Loopback(sites(fedlin.fedavg())), 2000, plan=fedlin.Plan(2, 1.0))
     assert result.status == "diverged"
     assert 0 < result.rounds < 2000
     assert np.all(np.isfinite(result.x))
@@ -393,6 +393,25 @@ def test_a_task_of_another_contract_is_refused_without_a_hello() -> None:
     stamp, rest = wire.unseal(Client(fedlin.fedlin(), PROBLEM.client(0)).handle("model", task))
     assert stamp.kind == Kind.REFUSED
     assert "another algorithm, dimension or precision" in wire.read_facts(wire.read_reply(rest)[1])["reason"]
+
+
+def test_a_client_restarted_with_other_settings_is_waited_for() -> None:
+    """It has sent nothing wrong, so it is not quarantined; what it says is told once."""
+    handlers = sites(fedlin.fedlin())
+    other = Client(fedlin.fedavg(), PROBLEM.client(1)).handle
+    asked = 0
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        nonlocal asked
+        astray = name == "site-1" and wire.unseal(payload)[0].round == 2 and asked < 10
+        asked += astray
+        return other(phase, payload) if astray else handlers[name](phase, payload)
+
+    result = serve(fedlin.fedlin(), Wrapped(handlers, between), 4)
+    np.testing.assert_array_equal(result.x, simulate(fedlin.fedlin(), 4).x)
+    (event,) = events(result, "declined")
+    assert event["client"] == "site-1"
+    assert "start server and client with the same settings" in event["why"]
 
 
 def loop() -> Loopback:
