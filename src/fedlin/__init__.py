@@ -24,6 +24,7 @@ from fedlin.algorithms import (
 from fedlin.compressors import identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.federation import Client, FederationResult, Policy, serve
 from fedlin.engines.many import simulate_many
 from fedlin.engines.simulate import simulate
 from fedlin.engines.sizes import message_sizes
@@ -42,11 +43,14 @@ __all__ = [
     "Algorithm",
     "Central",
     "Checkpoint",
+    "Client",
     "FedLinError",
+    "FederationResult",
     "Local",
     "Oracle",
     "Phase",
     "Plan",
+    "Policy",
     "Result",
     "Stop",
     "compressed",
@@ -77,6 +81,7 @@ __all__ = [
     "s_local_svrg",
     "scaffnew",
     "scaffold",
+    "serve",
     "shifted",
     "sign",
     "simulate",
