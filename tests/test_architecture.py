@@ -28,8 +28,9 @@ INNER = (
     "algorithms",
     "problems",
     "theory",
+    "data",
 )
-OUTER = ("engines", "transports", "report", "cli", "claims", "experiments")
+OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "sklearn", "trackers")
 HEAVY = ("pandas", "pyarrow", "pydantic", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
 
 
@@ -126,7 +127,7 @@ def test_import_pulls_in_nothing_heavy_and_leaves_precision_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [fedlin, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
+    "module", [fedlin, fedlin.data, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
 )
 def test_exported_names_exist_are_sorted_and_documented(module: ModuleType) -> None:
     assert list(module.__all__) == sorted(module.__all__)
@@ -139,7 +140,7 @@ def test_exported_names_exist_are_sorted_and_documented(module: ModuleType) -> N
 
 
 @pytest.mark.parametrize(
-    "module", [fedlin, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
+    "module", [fedlin, fedlin.data, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
 )
 def test_what_a_package_imports_it_exports(module: ModuleType) -> None:
     """An `__init__` only re-exports: every public name it imports from fedlin is in `__all__`."""

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fedlin import problems, theory
+from fedlin import data, problems, theory
 from fedlin.algorithms import (
     compressed,
     diana,
@@ -46,6 +46,7 @@ __all__ = [
     "Result",
     "Stop",
     "compressed",
+    "data",
     "diana",
     "draw_steps",
     "ef21",

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,16 +77,31 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     targets = sorted({target for entry in entries for target in entry.folder.loaded.experiment.targets}, reverse=True)
     costs = [cost(method, runs, experiment.measure, t) for t in targets for method, runs in results.items()]
     told = {key: str(value) for key, value in first.member.setting.items()}
-    facts = {key: str(value) for key, value in first.folder.facts(first.member).items() if key != "fingerprint"}
+    known = first.folder.facts(first.member)
     title = ", ".join(f"{key} = {value}" for key, value in told.items()) or _kind(first.member)
-    tables = (table(costs, experiment.measure), *_tuning(groups))
-    setting = {"problem": _kind(first.member), **facts, "participation": f"{first.member.participation:g}", **told}
+    tables = (table(costs, experiment.measure), *_tuning(groups), *_rows(known))
+    setting = {
+        "problem": _kind(first.member),
+        **known.get("facts", {}),
+        "participation": f"{first.member.participation:g}",
+        **told,
+    }
     figure = _figure(results, experiment.measure)
-    return Chapter(name, title, setting, winners(costs, experiment.measure), tables, (figure,)), costs
+    images = {}
+    if "picture" in known:
+        images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
+    return Chapter(name, title, setting, winners(costs, experiment.measure), tables, (figure,), images), costs
 
 
 def _kind(member: Member) -> str:
     return str(getattr(member.problem, "kind", "problem")).replace("_", " ")
+
+
+def _rows(known: Mapping[str, Any]) -> tuple[Table, ...]:
+    """How many rows of each label a client has, where the rows come from data."""
+    if "rows" not in known:
+        return ()
+    return (Table("Rows of each client", tuple(known["rows"]["heads"]), tuple(map(tuple, known["rows"]["rows"]))),)
 
 
 def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:

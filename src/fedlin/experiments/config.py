@@ -29,6 +29,7 @@ class Section(BaseModel):
 class Oracle(Section):
     """How exact the gradients of a problem are."""
 
+    kind: str
     minibatch: Count | None = None
     noise: Nonnegative | None = None
 
@@ -62,9 +63,10 @@ class Data(Section):
 
     file: Path | None = None
     name: Annotated[str, Field(description="the name of a public data set")] | None = None
-    label: Annotated[str | int, Field(description="a column's name or number")] | None = None
-    client: Annotated[str | int, Field(description="a column's name or number")] | None = None
+    label: Annotated[str, Field(description="the name of a column")] | None = None
+    client: Annotated[str, Field(description="the name of a column")] | None = None
     dim: Count | None = None
+    scale: Annotated[float, Field(gt=0, description="a number above 0, which features are divided by")] = 1.0
     positive: Annotated[float | str, Field(description="the label that counts as +1 in logistic regression")] | None = (
         None
     )
@@ -112,7 +114,6 @@ class Synthetic(Section):
 class Rows(Oracle):
     """A problem whose clients hold rows, from data or drawn."""
 
-    kind: str
     data: Data | None = None
     partition: Partition | None = None
     synthetic: Synthetic | None = None
@@ -126,13 +127,8 @@ class Rows(Oracle):
     def _one_source(self) -> Self:
         if (self.data is None) == (self.synthetic is None):
             raise ValueError("give either data or synthetic.")
-        divided = self.partition is not None or (self.data is not None and self.data.client is not None)
-        if (self.data is not None) != divided:
-            raise ValueError(
-                "data needs a partition, or the column of clients as data.client."
-                if self.data is not None
-                else "synthetic rows belong to clients already: leave partition out."
-            )
+        if self.synthetic is not None and self.partition is not None:
+            raise ValueError("synthetic rows belong to clients already: leave partition out.")
         if self.partition is not None and self.data is not None and self.data.client is not None:
             raise ValueError("data.client and partition exclude each other: leave one out.")
         return self

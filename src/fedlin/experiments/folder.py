@@ -28,6 +28,7 @@ from fedlin.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure as Canvas
 
 CONFIG = "experiment.toml"
 
@@ -84,6 +85,13 @@ class Folder:
         """What is known of a member's problem."""
         known = self._json("problems.json") or {}
         return dict(known.get(member.problem.model_dump_json(), {}))
+
+    def store_picture(self, name: str, figure: "Canvas") -> str:
+        """Keep a picture; returns its file's name."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150)
+        write_whole(self.path / f"{name}.png", buffer.getvalue())
+        return f"{name}.png"
 
     def checkpoint(self, member: Member) -> Path:
         """Where an unfinished member is saved."""

@@ -1,5 +1,6 @@
 """A member's problem, built from numbers, a file of quadratics or rows of data, with the facts a report tells."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import problems
+from fedlin.data import Partition, heterogeneity
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
-from fedlin.experiments.synthetic import draw
+from fedlin.experiments.rows import rows
 from fedlin.problems.problem import Problem
 
 Array = NDArray[Any]
@@ -20,21 +22,22 @@ class Built:
     """A problem, and how its rows were dealt to clients where they came from data."""
 
     problem: Problem
-    partition: Any = None
+    partition: Partition | None = None
     labels: Array | None = None
 
     def facts(self) -> dict[str, str]:
-        """What a reader wants to know of the problem."""
+        """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
         problem = self.problem
-        known = {"clients": str(problem.clients), "dimension": str(problem.dim)}
-        try:
-            known["L"] = f"{problem.smoothness:.4g}"
-            known["κ"] = f"{problem.condition:.4g}"
-        except UnknownError:
-            pass
+        numbers = {}
+        with suppress(UnknownError):
+            numbers["L"] = problem.smoothness
+            numbers["κ"] = problem.condition
         if problem.known_optimum is not None:
-            known["f*"] = f"{problem.minimum:.10g}"
-        return known
+            numbers["f*"] = problem.minimum
+        differing = heterogeneity(problem)
+        numbers |= {"C": differing.C, "D": differing.D, "Σ wᵢ‖∇fᵢ(x*)‖²": differing.dissimilarity}
+        told = {name: f"{value:.6g}" for name, value in numbers.items() if np.isfinite(value)}
+        return {"clients": str(problem.clients), "dimension": str(problem.dim), **told}
 
 
 def build(setting: config.Oracle) -> Built:
@@ -76,12 +79,11 @@ def _quadratic(file: str) -> Problem:
 
 
 def _with_rows(setting: config.Rows) -> Built:
-    assert setting.synthetic is not None
-    X, y = draw(setting.synthetic, setting.kind)
+    X, y, partition, labels = rows(setting)
     problem = _objective(setting, X, y)
     if setting.weights == "rows":
         problem = problem.weighted([len(part) for part in y])
-    return Built(problem)
+    return Built(problem, partition, labels)
 
 
 def _objective(setting: config.Rows, X: Any, y: Any) -> Problem:

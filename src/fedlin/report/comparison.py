@@ -1,5 +1,6 @@
 """The page that compares runs: a chapter for every setting, each with its tables, pictures and who wins."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -33,7 +34,8 @@ class Chapter:
     setting: dict[str, str]
     findings: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = field(default=())
+    figures: tuple[Figure, ...] = ()
+    images: dict[str, bytes] = field(default_factory=dict)  # PNG by caption
 
 
 def write_comparison(
@@ -60,9 +62,18 @@ def _chapter(chapter: Chapter) -> str:
         *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[:1]),
         *(picture(figure, f"{chapter.id}-{figure.name}", pictures=True) for figure in chapter.figures),
         *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[1:]),
+        *(_image(caption, png) for caption, png in chapter.images.items()),
     ]
     content = "\n".join(filter(None, parts))
     return f'<section><h2>{escape(chapter.title)}</h2>\n<article id="{chapter.id}">\n{content}\n</article></section>'
+
+
+def _image(caption: str, png: bytes) -> str:
+    source = f"data:image/png;base64,{b64encode(png).decode()}"
+    return (
+        f"<figure><figcaption><strong>{escape(caption)}</strong></figcaption>"
+        f'<img src="{source}" alt="{escape(caption)}"></figure>'
+    )
 
 
 def rich_table(content: Table) -> RichTable:
