@@ -68,11 +68,15 @@ def _example(kind: Any) -> str:
     return '"top_k(10)"' if kind is Compressor else "10" if kind is int else "0.1"
 
 
-def steps(tau: int | config.Spread | config.Each, clients: int) -> int | list[int] | NDArray[np.int32]:
-    """τ_i as a plan takes it."""
+def steps(tau: int | config.Spread | config.Each, clients: int) -> NDArray[np.integer[Any]]:
+    """τ_i of every client.
+
+    >>> steps(3, 2).tolist(), steps(config.Each(each=[1, 4]), 2).tolist()
+    ([3, 3], [1, 4])
+    """
     if isinstance(tau, config.Spread):
         return draw_steps(clients, tau.low, tau.high, seed=tau.seed)
-    return tau.each if isinstance(tau, config.Each) else tau
+    return np.array(tau.each) if isinstance(tau, config.Each) else np.full(clients, tau)
 
 
 def plan(setting: config.Plan, problem: Problem, rounds: int, tuned: float | None = None) -> Plan:

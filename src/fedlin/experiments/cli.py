@@ -54,10 +54,13 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
     except KeyboardInterrupt:
         typer.echo(f"fedlin: stopped. Go on with: fedlin run --resume {folder.path}", err=True)
         raise typer.Exit(130) from None
-    except OSError as error:
+    except (OSError, FedLinError) as error:
+        reason = error if isinstance(error, OSError) else error.__cause__  # a report tells its own
+        if not isinstance(reason, OSError):
+            raise
         typer.echo(
-            f"fedlin: cannot write to {folder.path}: {error.strerror or error}. What is finished is kept; when there "
-            f"is room again, go on with: fedlin run --resume {folder.path}",
+            f"fedlin: cannot write to {folder.path}: {reason.strerror or reason}. What is finished is kept; once that "
+            f"is put right, go on with: fedlin run --resume {folder.path}",
             err=True,
         )
         raise typer.Exit(1) from error
