@@ -13,7 +13,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import Plan, Stop, privacy, problems, simulate, simulate_many, theory
+from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory
 from fedlin.errors import ArgumentError, CheckpointError, DataError, FedLinError, PlanError, UnknownError
 
 M, D = 3, 2
@@ -510,6 +510,36 @@ CASES = [
         ArgumentError,
         ("layout = 'row'", "'step'"),
     ),
+    # Data
+    Case("more clients than rows", lambda: data.iid(3, 4), DataError, ("4 clients", "3 rows", "at least one")),
+    Case("rows of nobody", lambda: data.quantity(9, 0, 1.0), ArgumentError, ("clients = 0", "at least 1")),
+    Case("rows none", lambda: data.iid(0, 1), ArgumentError, ("n = 0", "at least 1")),
+    Case("labels a number", lambda: data.dirichlet(9, 2, 1.0), DataError, ("y", "()", "(n,)")),
+    Case("labels a table", lambda: data.shards(LABELS, 2, 1), DataError, ("y", "(3, 4)", "(n,)")),
+    Case("alpha of shares", lambda: data.dirichlet([0, 1], 2, 0.0), ArgumentError, ("alpha = 0.0", "above 0")),
+    Case("alpha of sizes", lambda: data.quantity(9, 2, np.nan), ArgumentError, ("alpha = nan", "above 0")),
+    Case("shards of nothing", lambda: data.shards([0, 1], 1, 0), ArgumentError, ("labels = 0", "at least 1")),
+    Case("too many shards", lambda: data.shards([0, 1, 1], 2, 2), DataError, ("at least 4 rows", "3", "fewer")),
+    Case("seed of rows", lambda: data.iid(4, 2, seed=-1), ArgumentError, ("seed = -1", "whole number")),
+    Case("column of nobody", lambda: data.by_column(None), DataError, ("names is None", "iid")),
+    Case("column of columns", lambda: data.by_column(LABELS), DataError, ("names", "(3, 4)", "(n,)")),
+    Case("client without rows", lambda: data.Partition([[0], []]), DataError, ("client 1", "no rows", "leave it out")),
+    Case("partition of nobody", lambda: data.Partition([]), DataError, ("no clients", "at least one")),
+    Case("row dealt twice", lambda: data.Partition([[0, 1], [1, 2]]), DataError, ("at 2 comes 1", "exactly one")),
+    Case("row left over", lambda: data.Partition([[0], [2]]), DataError, ("at 1 comes 2", "exactly one")),
+    Case("names too few", lambda: data.Partition([[0], [1]], ["a"]), DataError, ("1 entries", "2 clients")),
+    Case("names alike", lambda: data.Partition([[0], [1]], ["a", "a"]), DataError, ("'a'", "name of its own")),
+    Case("rows of others", lambda: data.iid(4, 2).take(np.ones((5, 1)), np.ones(4)), DataError, ("(5, 1)", "4 rows")),
+    Case("labels of others", lambda: data.iid(4, 2).table(np.ones(3)), DataError, ("y", "(3,)", "4 rows")),
+    Case("three labels", lambda: data.signs([0, 1, 2]), DataError, ("3 different labels", "0, 1, 2", "softmax")),
+    Case("one label", lambda: data.signs(["yes"]), DataError, ("1 different labels", "yes", "exactly 2")),
+    Case("labels a square", lambda: data.signs(LABELS), DataError, ("y", "(3, 4)", "(n,)")),
+    Case("positive", lambda: data.signs([0, 1], positive=2), DataError, ("positive = 2", "[0, 1]", "choose")),
+    Case("heterogeneity", lambda: data.heterogeneity(3), ArgumentError, ("problem = 3", "Problem")),  # type: ignore[arg-type]
+    Case("data set", lambda: data.fetch("a9"), ArgumentError, ("name = 'a9'", "a9a, mnist", "did you mean 'a9a'")),
+    Case("path a number", lambda: data.read(3), ArgumentError, ("path = 3", "folder", "glob")),  # type: ignore[arg-type]
+    Case("path empty", lambda: data.read([]), ArgumentError, ("path = []", "folder", "glob")),
+    Case("path nowhere", lambda: data.read("no/such/file.csv"), DataError, ("no/such/file.csv", "neither")),
     # Theory
     Case(
         "delta, server", lambda: theory.server_sparse(QUADRATIC, 1, 0.5), ArgumentError, ("delta = 0.5", "at least 1")

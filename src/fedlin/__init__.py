@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fedlin import privacy, problems, theory
+from fedlin import data, privacy, problems, theory
 from fedlin.algorithms import (
     compressed,
     diana,
@@ -54,6 +54,7 @@ __all__ = [
     "Result",
     "Stop",
     "compressed",
+    "data",
     "diana",
     "draw_steps",
     "ef21",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from fedlin.errors import ArgumentError, DataError, FedLinError
 
@@ -43,6 +44,11 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     if value not in allowed:
         raise ArgumentError(f"{name} = {value!r} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
     return value
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether this is one of SciPy's sparse arrays or matrices."""
+    return bool(sparse.issparse(value))
 
 
 def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedlin.errors import FedLinError
+from fedlin.experiments import cli as experiments
 
 if TYPE_CHECKING:
     from fedlin.claims import Setting
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Federated optimisation that reaches the exact minimiser at a linear rate.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -117,3 +117,6 @@ def _command(ids: list[str], setting: "Setting") -> str:
     rounds = [] if setting.rounds is None else ["--rounds", str(setting.rounds)]
     quick = ["--quick"] if setting.quick else []
     return " ".join(["fedlin reproduce", *ids, "--draws", str(setting.draws), *rounds, *quick])
+
+
+experiments.register(app)

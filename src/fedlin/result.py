@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,11 +129,15 @@ class Result:
 
     def save(self, path: str | Path) -> None:
         """Write everything to one .npz file."""
+        with open(path, "wb") as file:
+            self.write(file)
+
+    def write(self, file: BinaryIO) -> None:
+        """Write what `save` writes to an open file."""
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         facts = {name: arrays.pop(name) for name in ("algorithm", "status", "diverged_at", "seed")}
         kept = {name: array for name, array in arrays.items() if array is not None}
-        with open(path, "wb") as file:
-            np.savez(file, facts=np.array(json.dumps(facts)), **kept)
+        np.savez(file, facts=np.array(json.dumps(facts)), **kept)
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":

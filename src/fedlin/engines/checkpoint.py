@@ -56,15 +56,20 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 
 
 def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
-    """Save atomically: a reader sees the old file or the new one, never a part."""
+    """Save everything `read` gives back."""
     buffer = io.BytesIO()
     np.savez(buffer, identity=np.array(json.dumps(identity)), **arrays)
     body = buffer.getvalue()
+    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body)
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write atomically: a reader sees the old file or the new one, never a part."""
     target = Path(path)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(scratch, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, target)

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, one_of
+from fedlin.checks import finite, is_sparse, one_of
 from fedlin.core import Key
 from fedlin.errors import DataError
 
 Array = NDArray[Any]
+LARGEST = 2**30  # entries that sparse rows may take up once they are dense and padded: 8 GiB
 
 
 class Sheet(NamedTuple):
@@ -36,7 +37,7 @@ def stack_rows(
         raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
     if len(X) == 0:  # type: ignore[arg-type]
         raise DataError("X has no clients: give at least one.")
-    features = [finite(f"X of client {i}", part) for i, part in enumerate(X)]  # type: ignore[arg-type]
+    features = [finite(f"X of client {i}", part) for i, part in enumerate(_dense(X))]
     targets = [finite(f"y of client {i}", part) for i, part in enumerate(y)]  # type: ignore[arg-type]
     for i, (rows, labels) in enumerate(zip(features, targets, strict=True)):
         if rows.ndim != 2:
@@ -68,6 +69,19 @@ def _check_clients(name: str, parts: Any) -> None:
         raise DataError(
             f"{name} = {parts!r:.80} is not allowed: give an array with one more axis, the clients', or a list."
         )
+
+
+def _dense(X: Any) -> Any:
+    """The clients' rows as dense arrays; a sparse client is written out, unless all of them would be too large."""
+    if not any(is_sparse(part) for part in X):
+        return X
+    size = len(X) * max(part.shape[0] for part in X) * max(part.shape[-1] for part in X)
+    if size > LARGEST:
+        raise DataError(
+            f"X is sparse and would take {size:,} entries dense, each client padded to the longest; {LARGEST:,} are "
+            "allowed: use fewer features, fewer clients, or clients of more equal size."
+        )
+    return [part.toarray() if is_sparse(part) else part for part in X]
 
 
 def take_rows(sheet: Sheet, key: Key, size: int) -> Sheet:

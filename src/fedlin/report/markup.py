@@ -3,12 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.metadata import version
-from importlib.resources import files
-from string import Template
 
 from fedlin.report.figure import Figure
-from fedlin.report.interactive import plots
+from fedlin.report.shell import picture, settings, shell
 from fedlin.report.verdict import Row, Verdict
 
 LEAD = "Each statement of the paper is checked by running it. What was measured stands beside what was expected."
@@ -21,22 +18,19 @@ def stem(verdict: Verdict, figure: Figure) -> str:
 
 def page(verdicts: Sequence[Verdict], title: str, command: str, pictures: bool) -> str:
     """The whole page, styles and script included; only Plotly and the downloads lie beside it."""
-    package = files("fedlin.report")
-    sections = dict.fromkeys(verdict.section for verdict in verdicts)
-    return Template(package.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title),
-        css=package.joinpath("page.css").read_text(encoding="utf-8"),
-        js=package.joinpath("page.js").read_text(encoding="utf-8"),
-        version=version("fedlin"),
-        lead=LEAD,
-        counts=_counts(verdicts),
-        summary=_summary(verdicts),
-        findings=_findings(verdicts),
-        sections="\n".join(
-            _section(name, [verdict for verdict in verdicts if verdict.section == name], pictures) for name in sections
-        ),
-        command=escape(command),
-        seconds=_seconds(sum(verdict.seconds for verdict in verdicts)),
+    names = dict.fromkeys(verdict.section for verdict in verdicts)
+    sections = (
+        _section(name, [verdict for verdict in verdicts if verdict.section == name], pictures) for name in names
+    )
+    return shell(
+        title,
+        LEAD,
+        _counts(verdicts),
+        f'<section id="summary">\n<h2>Verdicts</h2>\n{_summary(verdicts)}\n</section>',
+        _findings(verdicts),
+        *sections,
+        footer=f"Made by <code>{escape(command)}</code> in {_seconds(sum(verdict.seconds for verdict in verdicts))}. "
+        'The same verdicts without pictures: <a href="verdicts.json">verdicts.json</a>.',
     )
 
 
@@ -86,9 +80,6 @@ def _section(name: str, verdicts: Iterable[Verdict], pictures: bool) -> str:
 
 
 def _article(verdict: Verdict, pictures: bool) -> str:
-    setting = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in verdict.setting.items()
-    )
     rerun = (
         f"$ fedlin reproduce {verdict.id} --out reports/{verdict.id}\n\n"
         ">>> from fedlin.claims import Setting, find\n"
@@ -99,9 +90,9 @@ def _article(verdict: Verdict, pictures: bool) -> str:
         f'<span class="badge {verdict.grade}">{escape(verdict.judgement)}</span></div>',
         f'<p class="statement">{escape(verdict.statement)}</p>',
         f'<p class="error">{escape(verdict.error)}</p>' if verdict.error else "",
-        f'<dl class="setting">{setting}</dl>' if setting else "",
+        settings(verdict.setting),
         _rows(verdict.rows) if verdict.rows else "",
-        *(_figure(figure, stem(verdict, figure), pictures) for figure in verdict.figures),
+        *(picture(figure, stem(verdict, figure), pictures) for figure in verdict.figures),
         f"<pre>{escape(rerun)}</pre>",
     ]
     return f'<article id="{verdict.id}">\n' + "\n".join(filter(None, parts)) + "\n</article>"
@@ -118,28 +109,3 @@ def _rows(rows: Iterable[Row]) -> str:
         '<div class="scroll"><table><thead><tr><th>Quantity</th><th>Measured</th><th>Expected</th>'
         f"<th>Met</th></tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _figure(figure: Figure, name: str, pictures: bool) -> str:
-    # The height stands on the element itself: Plotly asks it whenever the window changes width.
-    panels = "\n".join(
-        f'<div class="panel"><h4>{escape(panel.title)}</h4>'
-        f'<div class="plot" style="height: {plot.layout.height}px">'
-        f'<script type="application/json">{_inert(plot.to_json())}</script></div></div>'
-        for panel, plot in zip(figure.panels, plots(figure), strict=True)
-    )
-    title = escape(figure.title)
-    files = {"PNG": f"figures/{name}.png", "SVG": f"figures/{name}.svg"} if pictures else {}
-    links = " ".join(
-        f'<a download href="{file}">{kind}</a>' for kind, file in {**files, "CSV": f"data/{name}.csv"}.items()
-    )
-    still = f'<noscript><img src="{files["PNG"]}" alt="{title}"></noscript>' if pictures else ""
-    return (
-        f'<figure id="figure-{name}"><figcaption><strong>{title}</strong> {escape(figure.caption)}</figcaption>'
-        f'{still}<div class="panels">{panels}</div><p class="downloads">{links}</p></figure>'
-    )
-
-
-def _inert(data: str) -> str:
-    """JSON without a "<" of its own, so that nothing in it can end the script element."""
-    return data.replace("<", "\\u003c")

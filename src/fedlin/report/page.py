@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 
@@ -33,24 +33,25 @@ def write_report(
     ...     "One is one." in page.read_text(encoding="utf-8")
     True
     """
-    home = Path(folder)
+    figures = {stem(verdict, figure): figure for verdict in verdicts for figure in verdict.figures}
+    found = json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n"
+    return write_page(
+        Path(folder), page(verdicts, title, command, pictures), figures, {"verdicts.json": found}, pictures
+    )
+
+
+def write_page(home: Path, html: str, figures: Mapping[str, Figure], files: Mapping[str, str], pictures: bool) -> Path:
+    """Write a page with its figures as data and pictures, and further files of text by name."""
     with staged(home) as fresh:
         (fresh / "figures").mkdir()
         (fresh / "data").mkdir()
-        for verdict in verdicts:
-            for figure in verdict.figures:
-                name = stem(verdict, figure)
-                if pictures:
-                    save(figure, fresh / "figures", name)
-                _write_csv(figure, fresh / "data" / f"{name}.csv")
-        _write(fresh / "plotly.min.js", get_plotlyjs())
-        _write(fresh / "verdicts.json", json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n")
-        _write(fresh / "index.html", page(verdicts, title, command, pictures))
+        for name, figure in figures.items():
+            if pictures:
+                save(figure, fresh / "figures", name)
+            _write_csv(figure, fresh / "data" / f"{name}.csv")
+        for name, text in {**files, "plotly.min.js": get_plotlyjs(), "index.html": html}.items():
+            (fresh / name).write_text(text, encoding="utf-8", newline="\n")
     return home / "index.html"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _write_csv(figure: Figure, path: Path) -> None:

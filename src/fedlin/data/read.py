@@ -1,0 +1,173 @@
+"""Tables from files: LIBSVM, CSV, Parquet and NumPy archives; a folder of files is one client a file."""
+
+import glob
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from scipy import sparse
+
+from fedlin.checks import is_sparse, positive_integer
+from fedlin.data.frames import read_frames
+from fedlin.data.table import Table, checked
+from fedlin.errors import ArgumentError, DataError
+
+COMPRESSED = (".gz", ".bz2")
+LIBSVM = (".libsvm", ".svm", ".txt", ".t", "")
+FRAMES = (".csv", ".parquet")
+ARCHIVE = (".npz",)
+
+Source = str | PathLike[str]
+
+
+def read(
+    path: Source | Sequence[Source], *, label: str | None = None, client: str | None = None, dim: int | None = None
+) -> Table:
+    """Rows, labels and, where the data tell, clients, from a file, a folder, a list of files or a glob.
+
+    - LIBSVM (.libsvm, .svm, .txt, .t or no suffix, also as .gz or .bz2) stays sparse; `dim` fixes the number of
+      features where a file does not show the last of them.
+    - .csv and .parquet: `label` names the column of labels, by default "label", or else the last one; `client`
+      names the column of clients, by default "client" if there is one. All other columns are features.
+    - .npz with arrays `X`, `y` and, if you like, `clients`.
+
+    Several files share one feature space. Each is one client, called as the file without its suffix, unless the
+    rows themselves tell their clients.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, rows in {"north": "1,2,0\\n3,4,1\\n", "south": "5,6,1\\n"}.items():
+    ...         _ = Path(folder, f"{name}.csv").write_text("age,size,label\\n" + rows)
+    ...     table = read(folder)
+    >>> table.X.tolist(), table.y.tolist(), table.clients.tolist()
+    ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [0.0, 1.0, 1.0], ['north', 'north', 'south'])
+    """
+    files = _files(path)
+    kind = _kind(files)
+    if kind is not FRAMES and (label, client) != (None, None):
+        raise ArgumentError(f"label = {label!r} and client = {client!r} name columns, which {files[0]} does not have.")
+    if kind is not LIBSVM and dim is not None:
+        raise ArgumentError(f"dim = {dim!r} is for LIBSVM files; {files[0]} tells its number of features itself.")
+    if kind is LIBSVM:
+        tables = _libsvm(files, None if dim is None else positive_integer("dim", dim))
+    elif kind is FRAMES:
+        tables = read_frames(files, label, client)
+    else:
+        tables = [_archive(file) for file in files]
+    return _together(files, tables)
+
+
+def _files(path: Source | Sequence[Source]) -> list[Path]:
+    """The files meant, in the order of their names unless they were listed."""
+    if isinstance(path, str | PathLike):
+        place = Path(path).expanduser()
+        if place.is_file():
+            return [place]
+        if place.is_dir():
+            found = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
+        else:
+            found = sorted(Path(file) for file in glob.glob(str(place)) if Path(file).is_file())
+        if not found:
+            _nothing(place)
+    elif isinstance(path, Sequence) and path and all(isinstance(file, str | PathLike) for file in path):
+        found = [Path(file).expanduser() for file in path]
+        for file in found:
+            if not file.is_file():
+                _nothing(file)
+    else:
+        raise ArgumentError(f"path = {path!r} is not allowed: give a file, a folder, a list of files or a glob.")
+    return found
+
+
+def _nothing(place: Path) -> NoReturn:
+    if place.is_dir():
+        raise DataError(f"{place} holds no files: give the folder that has one file a client.")
+    folder = place.parent
+    near = get_close_matches(place.name, [p.name for p in folder.iterdir()], 1) if folder.is_dir() else []
+    raise DataError(f"{place} is neither a file nor a folder{f'; did you mean {near[0]}' if near else ''}: correct it.")
+
+
+def _bare(file: Path) -> Path:
+    """The path without .gz or .bz2."""
+    return file.with_suffix("") if file.suffix.lower() in COMPRESSED else file
+
+
+def _kind(files: Sequence[Path]) -> tuple[str, ...]:
+    kinds = set()
+    for file in files:
+        suffix = _bare(file).suffix.lower()
+        kind = next((kind for kind in (LIBSVM, FRAMES, ARCHIVE) if suffix in kind), None)
+        if kind is None:
+            known = ", ".join(s for s in (*LIBSVM, *FRAMES, *ARCHIVE) if s)
+            raise DataError(f"{file}: files ending in {suffix} are not known; give one of {known}, or rename it.")
+        kinds.add(kind)
+    if len(kinds) > 1:
+        raise DataError(f"{files[0].parent} mixes LIBSVM, columns and archives: give files of one kind.")
+    return kinds.pop()
+
+
+def _libsvm(files: Sequence[Path], dim: int | None) -> list[Table]:
+    from sklearn.datasets import load_svmlight_file
+
+    # Read as they are: whether counting starts at 0 or 1 shows only when all files are seen.
+    read = [_attempt(file, "LIBSVM", lambda f: load_svmlight_file(str(f), zero_based=True)) for file in files]
+    for file, (X, _) in zip(files, read, strict=True):
+        if X.nnz == 0:
+            raise DataError(f"{file} has no features: give rows like `+1 3:0.5 7:1`.")
+    first = min(1, *(int(X.indices.min()) for X, _ in read))
+    widest = max(X.shape[1] for X, _ in read) - first
+    if dim is not None and dim < widest:
+        raise DataError(f"{files[0]}: dim = {dim} and the data have {widest} features; give at least that.")
+    tables = []
+    for file, (X, y) in zip(files, read, strict=True):
+        rows = sparse.csr_array((X.data, X.indices - first, X.indptr), shape=(X.shape[0], dim or widest))
+        tables.append(checked(file, rows, y))
+    return tables
+
+
+def _archive(file: Path) -> Table:
+    def load(file: Path) -> dict[str, Any]:
+        with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+
+    arrays = _attempt(file, "NumPy archive", load)
+    for name in ("X", "y"):
+        if name not in arrays:
+            near = get_close_matches(name.lower(), [other.lower() for other in arrays], 1, 0.0)
+            held = ", ".join(arrays) or "nothing"
+            raise DataError(
+                f"{file} has no array {name!r} (it holds {held}{f'; nearest: {near[0]}' if near else ''}): "
+                "save it by np.savez(path, X=..., y=...)."
+            )
+    return checked(file, arrays["X"], arrays["y"], arrays.get("clients"))
+
+
+def _attempt(file: Path, kind: str, load: Callable[[Path], Any]) -> Any:
+    try:
+        return load(file)
+    except Exception as cause:
+        raise DataError(f"{file} cannot be read as {kind} ({cause}): check or replace the file.") from cause
+
+
+def _together(files: Sequence[Path], tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    stems = [_bare(file).stem for file in files]
+    if len(set(stems)) != len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise DataError(f"two files are called {twice!r}, which names the client: rename one of them.")
+    for file, table in zip(files, tables, strict=True):
+        if table.X.shape[1] != tables[0].X.shape[1]:
+            raise DataError(
+                f"{file} has {table.X.shape[1]} features and {files[0]} has {tables[0].X.shape[1]}: all clients must "
+                "share one feature space."
+            )
+        if (table.clients is None) != (tables[0].clients is None):
+            raise DataError(f"of {file} and {files[0]} only one tells its clients: let both do it, or neither.")
+    own = [np.full(len(t.y), stem) if t.clients is None else t.clients for t, stem in zip(tables, stems, strict=True)]
+    parts = [table.X for table in tables]
+    X = sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+    return Table(X, np.concatenate([t.y for t in tables]), np.concatenate(own))

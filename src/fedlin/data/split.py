@@ -1,0 +1,142 @@
+"""How rows are dealt to clients: evenly, by label, by size, or as they came. The same seed deals the same rows."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import positive, positive_integer
+from fedlin.data.partition import Partition
+from fedlin.errors import ArgumentError, DataError
+
+Array = NDArray[Any]
+
+
+def iid(y: ArrayLike | int, clients: int, *, seed: int = 0) -> Partition:
+    """Rows shuffled and dealt in equal parts; `y` is the labels or the number of rows.
+
+    >>> [part.tolist() for part in iid(6, 2).indices]
+    [[2, 3, 5], [0, 1, 4]]
+    """
+    rows, clients = _sizes(y, clients)
+    return _sorted(np.array_split(_draw(seed).permutation(rows), clients))
+
+
+def dirichlet(y: ArrayLike, clients: int, alpha: float, *, seed: int = 0) -> Partition:
+    """Each label's rows shared out in proportions drawn from Dirichlet(α, ..., α); small α means clients of few labels.
+
+    The split of Yurochkin et al. (2019). A client that draws no rows is given one by the largest client.
+
+    >>> dirichlet([0, 0, 0, 1, 1, 1] * 5, 3, 0.1, seed=1).table([0, 0, 0, 1, 1, 1] * 5)
+      client  rows   0   1
+    0      0    14   0  14
+    1      1     1   0   1
+    2      2    15  15   0
+    """
+    labels = np.asarray(y)
+    _, clients = _sizes(labels, clients)
+    alpha, draw = positive("alpha", alpha), _draw(seed)
+    parts: list[list[Array]] = [[] for _ in range(clients)]
+    for value in np.unique(labels):
+        own = draw.permutation(np.flatnonzero(labels == value))
+        for i, share in enumerate(_by_shares(own, draw.dirichlet(np.full(clients, alpha)))):
+            parts[i].append(share)
+    return _sorted(_none_empty([np.concatenate(part) for part in parts]))
+
+
+def shards(y: ArrayLike, clients: int, labels: int, *, seed: int = 0) -> Partition:
+    """Rows sorted by label and cut into equal shards, `labels` of them dealt to each client.
+
+    The split of McMahan et al. (2017). A shard that lies across the border of two labels holds both.
+
+    >>> shards([0, 0, 1, 1, 2, 2, 3, 3], 2, labels=2, seed=1).table([0, 0, 1, 1, 2, 2, 3, 3])
+      client  rows  0  1  2  3
+    0      0     4  0  0  2  2
+    1      1     4  2  2  0  0
+    """
+    rows, clients = _sizes(np.asarray(y), clients)
+    each = positive_integer("labels", labels)
+    if each * clients > rows:
+        raise DataError(
+            f"{clients} clients with {each} shards each need at least {each * clients} rows and there are {rows}: "
+            "ask for fewer clients or fewer labels."
+        )
+    draw = _draw(seed)
+    shuffled = draw.permutation(rows)  # so that rows of one label come in random order
+    ordered = shuffled[np.argsort(np.asarray(y)[shuffled], kind="stable")]
+    cut = np.array_split(ordered, clients * each)
+    dealt = draw.permutation(len(cut)).reshape(clients, each)
+    return _sorted([np.concatenate([cut[shard] for shard in own]) for own in dealt])
+
+
+def quantity(n: ArrayLike | int, clients: int, alpha: float, *, seed: int = 0) -> Partition:
+    """Clients alike in their labels and unlike in size: shares of the rows drawn from Dirichlet(α, ..., α).
+
+    A client that draws no rows is given one by the largest client.
+
+    >>> quantity(100, 4, 0.5, seed=1)
+    <Partition: 100 rows, 4 clients with 1 to 52 rows each>
+    """
+    rows, clients = _sizes(n, clients)
+    alpha, draw = positive("alpha", alpha), _draw(seed)
+    return _sorted(_none_empty(_by_shares(draw.permutation(rows), draw.dirichlet(np.full(clients, alpha)))))
+
+
+def by_column(names: ArrayLike | None) -> Partition:
+    """One client for every name in a column, in sorted order: the split the data came with.
+
+    >>> part = by_column(["north", "south", "north"])
+    >>> part.names, [rows.tolist() for rows in part.indices]
+    (('north', 'south'), [[0, 2], [1]])
+    """
+    if names is None:
+        raise DataError("names is None: the data tell no clients. Name the column that does, or deal the rows by iid.")
+    column = np.asarray(names)
+    if column.ndim != 1 or column.size == 0:
+        raise DataError(f"names has shape {column.shape}: give the name of a client for every row, shape (n,).")
+    values, codes = np.unique(column, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    return Partition(np.split(order, np.cumsum(np.bincount(codes))[:-1]), [str(value) for value in values])
+
+
+def _sizes(y: Any, clients: int) -> tuple[int, int]:
+    clients = positive_integer("clients", clients)
+    if isinstance(y, Integral):
+        rows = positive_integer("n", y)
+    else:
+        shape = np.shape(y)
+        if len(shape) != 1:
+            raise DataError(f"y has shape {shape}: give one label a row, shape (n,).")
+        rows = shape[0]
+    if clients > rows:
+        raise DataError(f"{clients} clients cannot share {rows} rows: every client needs at least one.")
+    return rows, clients
+
+
+def _draw(seed: Any) -> np.random.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number of at least 0.")
+    return np.random.default_rng(int(seed))
+
+
+def _by_shares(rows: Array, shares: Array) -> list[Array]:
+    """Rows cut where the summed shares say."""
+    cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+    return np.split(rows, cuts)
+
+
+def _none_empty(parts: list[Array]) -> list[Array]:
+    """Each client without rows is given the last row of the one that has most at that time."""
+    sizes = np.array([len(part) for part in parts])
+    for i in np.flatnonzero(sizes == 0):
+        richest = int(np.argmax(sizes))
+        parts[i], parts[richest] = parts[richest][-1:], parts[richest][:-1]
+        sizes[i] = 1
+        sizes[richest] -= 1
+    return parts
+
+
+def _sorted(parts: Sequence[Array]) -> Partition:
+    return Partition([np.sort(part) for part in parts])

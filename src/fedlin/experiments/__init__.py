@@ -1,0 +1,1 @@
+"""Experiments from a file: read, checked, tuned, run, stored and compared."""

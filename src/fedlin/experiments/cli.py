@@ -1,0 +1,203 @@
+"""The commands around experiments: run, report, init, and the lists of what can be named."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedlin.errors import FedLinError
+
+if TYPE_CHECKING:
+    from fedlin.experiments.folder import Folder
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the `fedlin` command."""
+    for command in (run, report, init, algorithms, problems, compressors):
+        app.command()(command)
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.TOML", help="The experiment.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds a run, instead of the file's.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Go on with the run in this folder.")] = None,
+) -> None:
+    """Run an experiment file: tune, play every member, store each as it finishes, and write a report.
+
+    Leaves with 0 when all is done, 1 where it had to stop and can be resumed, 2 where the request cannot be met,
+    130 after Ctrl-C.
+    """
+    _guarded(lambda: _run(file, out, rounds, resume))
+
+
+def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path | None) -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.jobs import jobs
+    from fedlin.experiments.run import run as play
+
+    folder_of, loaded = _asked(file, out, rounds, resume)
+    ready = jobs(loaded)
+    folder = folder_of()
+    console = Console()
+    done = sum(folder.finished(job.member) for job in ready)
+    typer.echo(f"{folder.path}: {len(ready)} runs" + (f", {done} of them finished already" if done else ""))
+    try:
+        play(folder, ready, say=typer.echo, progress=console.is_terminal)
+        _show([folder], folder.path / "report", folder.loaded.title, f"fedlin run {loaded.source.name}")
+    except KeyboardInterrupt:
+        typer.echo(f"fedlin: stopped. Go on with: fedlin run --resume {folder.path}", err=True)
+        raise typer.Exit(130) from None
+    except (OSError, FedLinError) as error:
+        reason = error if isinstance(error, OSError) else error.__cause__  # a report tells its own
+        if not isinstance(reason, OSError):
+            raise
+        typer.echo(
+            f"fedlin: cannot write to {folder.path}: {reason.strerror or reason}. What is finished is kept; once that "
+            f"is put right, go on with: fedlin run --resume {folder.path}",
+            err=True,
+        )
+        raise typer.Exit(1) from error
+
+
+def _asked(
+    file: Path | None, out: Path | None, rounds: int | None, resume: Path | None
+) -> tuple[Callable[[], "Folder"], Any]:
+    """What is to run, and where it goes once it has been checked."""
+    from fedlin.errors import ArgumentError
+    from fedlin.experiments.folder import Folder
+    from fedlin.experiments.load import load
+
+    if resume is None:
+        if file is None:
+            raise ArgumentError("name an experiment file (`fedlin init` writes one), or a folder by --resume.")
+        loaded = load(file, rounds=rounds)
+        return lambda: Folder.create(out or _free(Path("runs") / file.stem), loaded), loaded
+    if out is not None:
+        raise ArgumentError("--out and --resume exclude each other: a run goes on where it is.")
+    folder = Folder.open(resume)
+    if file is not None:
+        folder.check_same(load(file, rounds=rounds))
+    elif rounds is not None and rounds != folder.loaded.experiment.rounds:
+        raise ArgumentError(f"{resume} is of a run of {folder.loaded.experiment.rounds} rounds, not {rounds}.")
+    return lambda: folder, folder.loaded
+
+
+def _free(wanted: Path) -> Path:
+    """The folder itself, or the first of NAME-2, NAME-3, ... that is free."""
+    if not wanted.exists():
+        return wanted
+    number = next(n for n in range(2, 10**6) if not wanted.with_name(f"{wanted.name}-{n}").exists())
+    typer.echo(f"{wanted} is there already (`fedlin run --resume {wanted}` goes on with it); this is a new run.")
+    return wanted.with_name(f"{wanted.name}-{number}")
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of runs.")],
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("reports/compare"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: curves, the cost to reach each target and who wins, in the terminal and on a page."""
+
+    def work() -> None:
+        from fedlin.experiments.folder import Folder
+
+        command = " ".join(["fedlin report", *map(str, folders)])
+        opened = [Folder.open(path) for path in folders]
+        title = opened[0].loaded.title if len(opened) == 1 else f"{len(opened)} runs compared"
+        _show(opened, out, title, command, as_json)
+
+    _guarded(work)
+
+
+def _show(folders: Sequence["Folder"], home: Path, title: str, command: str, as_json: bool = False) -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.compare import compare
+    from fedlin.report.comparison import rich_table
+    from fedlin.report.folder import check_folder
+
+    check_folder(home)
+    found = compare(folders)
+    page = found.write(home, title, command)
+    if as_json:
+        costs = [{"setting": setting, **one.as_dict()} for setting, one in found.costs]
+        typer.echo(json.dumps({"report": str(page), "costs": costs}, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    for chapter in found.chapters:
+        console.print(f"\n{chapter.title}", style="bold", markup=False, highlight=False)
+        for table in chapter.tables[:1]:
+            console.print(rich_table(table))
+        for finding in chapter.findings:
+            console.print(finding, markup=False, highlight=False)
+    typer.echo(f"Report: {page}")
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("experiment.toml"),
+) -> None:
+    """Write a commented experiment file that runs as it is."""
+
+    def work() -> None:
+        from fedlin.errors import ArgumentError
+        from fedlin.experiments.template import template
+
+        try:
+            with file.open("x", encoding="utf-8") as content:
+                content.write(template(file.name))
+        except FileExistsError as error:
+            raise ArgumentError(f"{file} exists already: name another file, or remove it first.") from error
+        except OSError as error:
+            raise ArgumentError(f"cannot write {file}: {error.strerror}; name another file.") from error
+        typer.echo(f"Wrote {file}. Run it with: fedlin run {file}")
+
+    _guarded(work)
+
+
+def algorithms(as_json: AsJson = False) -> None:
+    """List the methods with their references."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.methods(), as_json)
+
+
+def problems(as_json: AsJson = False) -> None:
+    """List the problems."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.problem_kinds(), as_json)
+
+
+def compressors(as_json: AsJson = False) -> None:
+    """List the compressors and the links that remember around them."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.compressors(), as_json)
+
+
+def _list(items: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([asdict(item) for item in items], indent=2, ensure_ascii=False))
+        return
+    for item in items:
+        typer.echo(item.call)
+        typer.echo(f"    {item.summary}")
+        if item.reference:
+            typer.echo(f"    {item.reference}")
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    """Do the work; what the package refuses becomes one message and exit code 2."""
+    try:
+        work()
+    except FedLinError as error:
+        for line in str(error).split("\n"):
+            typer.echo(f"fedlin: {line}", err=True)
+        raise typer.Exit(2) from error

@@ -1,0 +1,272 @@
+"""What an experiment file may say: one model a table, each key with its default and what is allowed.
+
+A key's description finishes the sentence "give ..." in an error. Lists that mean a grid are taken apart before these
+models see them (see `grid`), so each describes a single run.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
+Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
+Positive = Annotated[float, Field(gt=0, description="a finite number above 0")]
+Nonnegative = Annotated[float, Field(ge=0, description="a finite number of at least 0")]
+Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of clients in a round")]
+Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+class Section(BaseModel):
+    """A table of the file: no key it does not know, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Oracle(Section):
+    """How exact the gradients of a problem are."""
+
+    kind: str
+    minibatch: Count | None = None
+    noise: Nonnegative | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.minibatch is not None and self.noise is not None:
+            raise ValueError("minibatch and noise exclude each other: leave one out.")
+        return self
+
+
+class LeastSquares(Oracle):
+    """The paper's synthetic least squares."""
+
+    kind: Literal["least_squares"]
+    clients: Count = 20
+    dim: Count = 100
+    samples: Count = 500
+    alpha: Nonnegative = 10.0
+    seed: Seed = 0
+
+
+class Quadratic(Oracle):
+    """Quadratics from an .npz file with arrays A (clients, d, d) and b (clients, d)."""
+
+    kind: Literal["quadratic"]
+    file: Path
+
+
+class Data(Section):
+    """Where rows come from: a file, or a public data set by name."""
+
+    file: Path | None = None
+    name: Annotated[str, Field(description="the name of a public data set")] | None = None
+    label: Annotated[str, Field(description="the name of a column")] | None = None
+    client: Annotated[str, Field(description="the name of a column")] | None = None
+    dim: Count | None = None
+    scale: Annotated[float, Field(gt=0, description="a number above 0, which features are divided by")] = 1.0
+    positive: Annotated[float | str, Field(description="the label that counts as +1 in logistic regression")] | None = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.file is None) == (self.name is None):
+            raise ValueError("give either file or name.")
+        return self
+
+
+class Partition(Section):
+    """How rows are dealt to clients."""
+
+    kind: Annotated[
+        Literal["iid", "dirichlet", "shards", "quantity"],
+        Field(description='one of "iid", "dirichlet", "shards", "quantity"'),
+    ]
+    clients: Count
+    alpha: Positive | None = None
+    labels: Count | None = None
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        needed = {"dirichlet": "alpha", "quantity": "alpha", "shards": "labels"}.get(self.kind)
+        for name in ("alpha", "labels"):
+            if (getattr(self, name) is not None) != (name == needed):
+                told = f"needs {name}" if name == needed else f"takes no {name}"
+                raise ValueError(f"kind = {self.kind!r} {told}.")
+        return self
+
+
+class Synthetic(Section):
+    """Rows drawn at random: a ~ N(0, I), and each client's labels by a model of its own that differs by alpha."""
+
+    clients: Count = 10
+    dim: Count = 20
+    samples: Count = 100
+    alpha: Nonnegative = 1.0
+    classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] = 3
+    seed: Seed = 0
+
+
+class Rows(Oracle):
+    """A problem whose clients hold rows, from data or drawn."""
+
+    data: Data | None = None
+    partition: Partition | None = None
+    synthetic: Synthetic | None = None
+    l2: Nonnegative = 0.0
+    reduction: Annotated[Literal["mean", "sum"], Field(description='"mean" or "sum"')] = "mean"
+    weights: Annotated[
+        Literal["equal", "rows"], Field(description='"equal", or "rows" for weights in proportion to a client\'s rows')
+    ] = "equal"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.data is None) == (self.synthetic is None):
+            raise ValueError("give either data or synthetic.")
+        if self.synthetic is not None and self.partition is not None:
+            raise ValueError("synthetic rows belong to clients already: leave partition out.")
+        if self.partition is not None and self.data is not None and self.data.client is not None:
+            raise ValueError("data.client and partition exclude each other: leave one out.")
+        return self
+
+
+class Logistic(Rows):
+    """Logistic regression with labels -1 and +1."""
+
+    kind: Literal["logistic"]
+    nonconvex: Nonnegative = 0.0
+
+
+class Softmax(Rows):
+    """Softmax regression with labels 0, 1, ..."""
+
+    kind: Literal["softmax"]
+    classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] | None = None
+
+
+class Regression(Rows):
+    """Least squares over rows; ridge regression with l2 above 0."""
+
+    kind: Literal["regression", "ridge"]
+
+
+PROBLEMS: dict[str, type[Oracle]] = {
+    "least_squares": LeastSquares,
+    "logistic": Logistic,
+    "quadratic": Quadratic,
+    "regression": Regression,
+    "ridge": Regression,
+    "softmax": Softmax,
+}
+
+
+class Spread(Section):
+    """τ_i drawn uniformly from {low, ..., high}."""
+
+    low: Count
+    high: Count
+    seed: Seed = 0
+
+
+class Each(Section):
+    """τ_i for each client."""
+
+    each: list[Count]
+
+
+class Tuning(Section):
+    """The step sizes tried: `count`, geometric from low/L to high/L, and further out while the best is outermost."""
+
+    low: Positive = 0.01
+    high: Positive = 10.0
+    count: Annotated[int, Field(ge=2, description="a whole number of at least 2")] = 7
+    rounds: Count | None = None
+    extend: Annotated[int, Field(ge=0, description="a whole number of at least 0")] = 3
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.high <= self.low:
+            raise ValueError(f"high = {self.high:g} is not above low = {self.low:g}.")
+        return self
+
+
+class Plan(Section):
+    """τ_i and η_i: `eta` is one step size for all, `eta_bar` means η_i = η̄/τ_i."""
+
+    tau: Annotated[
+        int | Spread | Each,
+        Field(
+            description="a whole number of at least 1, {low = 2, high = 100, seed = 0}, or {each = [...]} "
+            "with one for each client"
+        ),
+    ] = 1
+    eta: (
+        Annotated[float | str, Field(description='a number above 0, "tuned", or a theorem such as "strongly_convex"')]
+        | None
+    ) = None
+    eta_bar: Annotated[
+        float | Literal["tuned"], Field(description='a number above 0, or "tuned"')
+    ] | None = None  # fmt: skip
+    tuning: Tuning = Tuning()
+
+    @model_validator(mode="after")
+    def _one_step_size(self) -> Self:
+        if (self.eta is None) == (self.eta_bar is None):
+            raise ValueError("give either eta (the same for all clients, or a theorem) or eta_bar (η_i = η̄/τ_i).")
+        return self
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the step size is to be searched for."""
+        return "tuned" in (self.eta, self.eta_bar)
+
+
+class Stop(Section):
+    """When a run may end early: at the first round whose measure is at most this."""
+
+    gap: Positive | None = None
+    distance: Positive | None = None
+    grad_norm: Positive | None = None
+    loss: Annotated[float, Field(description="a finite number")] | None = None
+
+
+class Experiment(Section):
+    """The whole file; problem, plan and algorithm are checked run by run."""
+
+    title: Annotated[str, Field(description="text")] = ""
+    rounds: Count
+    seeds: Annotated[
+        list[Seed],
+        BeforeValidator(_listed),
+        Field(min_length=1, description="one or more whole numbers from 0 to 2³² - 1"),
+    ] = [0]
+    targets: Annotated[
+        list[Positive], BeforeValidator(_listed), Field(min_length=1, description="one or more numbers above 0")
+    ] = [1e-6]
+    measure: Annotated[
+        Literal["gap", "distance", "grad_norm"], Field(description='"gap", "distance" or "grad_norm"')
+    ] = "gap"
+    participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
+    checkpoint: Count | None = None
+    stop: Stop = Stop()
+    problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
+    plan: Annotated[dict[str, Any], Field(description="a table [plan]")]
+    algorithm: Annotated[list[dict[str, Any]], Field(min_length=1, description="one or more tables [[algorithm]]")]
+
+
+class Participation(Section):
+    """A single run's share of clients."""
+
+    participation: Share
+
+
+class Algorithm(Section):
+    """The keys of [[algorithm]] that are not the method's own arguments."""
+
+    name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")]
+    label: Annotated[str, Field(min_length=1, description="the name in tables and figures")] | None = None
+    plan: Annotated[dict[str, Any], Field(description="a table of what differs from [plan]")] = {}

@@ -1,0 +1,83 @@
+"""A table of the file checked against its model, and what is wrong told in the file's own terms."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from fedlin.errors import ArgumentError
+from fedlin.experiments.config import Section
+from fedlin.experiments.nearest import unknown
+
+S = TypeVar("S", bound=Section)
+
+
+def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) -> S:
+    """`raw` as the model, or an error that names every key that is wrong, what it holds and what is allowed.
+
+    >>> from fedlin.experiments.config import Spread
+    >>> checked(Spread, {"low": 2, "hihg": 5}, ("plan", "tau"))
+    Traceback (most recent call last):
+        ...
+    fedlin.errors.ArgumentError: plan.tau.high is missing: give a whole number of at least 1.
+    plan.tau: no key is called 'hihg': did you mean 'high'? Known: high, low, seed.
+    """
+    try:
+        return model.model_validate(dict(raw))
+    except ValidationError as error:
+        lines = dict.fromkeys(_line(model, one, path) for one in error.errors())
+        raise ArgumentError("\n".join(lines)) from error
+
+
+def _line(model: type[Section], error: Any, path: tuple[str, ...]) -> str:
+    owner, field, keys = _locate(model, error["loc"])
+    where = ".".join((*path, *keys))
+    if error["type"] == "extra_forbidden" and field is None:
+        *parents, key = (*path, *keys)
+        known = unknown("key", key, owner.model_fields)
+        return f"{'.'.join(parents)}: {known}" if parents else known
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
+    if error["type"] == "missing" and keys == error["loc"]:
+        return f"{where} is missing: give {_allowed(field)}."
+    return f"{where} = {error['input']!r} is not allowed: give {_allowed(field) or error['msg']}."
+
+
+def _locate(model: type[Section], loc: tuple[int | str, ...]) -> tuple[type[Section], Any, tuple[str, ...]]:
+    """The table, the field and the keys an error is about; what Pydantic adds for its unions is left out."""
+    field: Any = None
+    keys: tuple[str, ...] = ()
+    for part in loc:
+        fields = model.model_fields
+        if part not in fields:
+            # Inside a field the rest of the place is Pydantic's own; at a table it is a key nobody knows.
+            return (model, field, keys) if field is not None else (model, None, (*keys, str(part)))
+        keys = (*keys, str(part))
+        field = fields[str(part)]
+        inner = next((kind for kind in _kinds(field.annotation) if _is_section(kind)), None)
+        if inner is None or len(_kinds(field.annotation)) > 1:
+            continue
+        model, field = inner, None
+    return model, field, keys
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The members of a union, None left out."""
+    return [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _allowed(field: Any) -> str:
+    """The description, which stands on the field or on the member of its union."""
+    if field is None:
+        return "a table"
+    if field.description:
+        return str(field.description)
+    for kind in get_args(field.annotation):
+        for extra in getattr(kind, "__metadata__", ()):
+            if getattr(extra, "description", None):
+                return str(extra.description)
+    return ""

@@ -1,0 +1,141 @@
+"""The runs an experiment consists of: every combination of its grids, each checked as a file of its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedlin.errors import ArgumentError
+from fedlin.experiments import config
+from fedlin.experiments.explain import checked
+from fedlin.experiments.grid import cells
+from fedlin.experiments.nearest import unknown
+
+Grid = dict[str, Any]
+STEP_SIZES = {"eta", "eta_bar"}
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One run. `grid` holds the values that came from lists, by their place in the file."""
+
+    number: int
+    problem: config.Oracle
+    plan: config.Plan
+    method: str
+    arguments: Grid
+    label: str
+    participation: float
+    seed: int
+    grid: Grid = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """A file name no other member has."""
+        return f"{self.number:04d}"
+
+    @property
+    def setting(self) -> Grid:
+        """What every method meets alike: the grid values of problem, local steps and participation."""
+        return {key: value for key, value in self.grid.items() if not _of_method(key)}
+
+    @property
+    def case(self) -> str:
+        """Equal for members that are compared with each other: problem, participation and, where it is a grid, τ."""
+        return f"{self.problem.model_dump_json()} {self.participation:g} {self.grid.get('plan.tau', '')}"
+
+    def __str__(self) -> str:
+        told = [self.label, *(f"{key} = {value}" for key, value in self.setting.items()), f"seed = {self.seed}"]
+        return ", ".join(told)
+
+
+def _of_method(key: str) -> bool:
+    return key.startswith("algorithm.") or key.removeprefix("plan.") in STEP_SIZES
+
+
+def members(experiment: config.Experiment) -> list[Member]:
+    """All runs in the order they are played: by setting, then by method, then by seed."""
+    found: list[Member] = []
+    for problem, problem_grid in _problems(experiment.problem):
+        for share, share_grid in _shares(experiment.participation):
+            for variant in _variants(experiment):
+                grid = {**problem_grid, **share_grid, **variant.grid}
+                found += [
+                    Member(
+                        len(found) + offset,
+                        problem,
+                        variant.plan,
+                        variant.method,
+                        variant.arguments,
+                        variant.label,
+                        share,
+                        seed,
+                        grid,
+                    )
+                    for offset, seed in enumerate(experiment.seeds)
+                ]
+    _refuse_namesakes(found)
+    return found
+
+
+def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.Oracle, Grid]]:
+    for cell, grid in cells(raw, ("problem",)):
+        kind = cell.get("kind")
+        if kind is None:
+            raise ArgumentError(f"problem.kind is missing: give one of {', '.join(config.PROBLEMS)}.")
+        if kind not in config.PROBLEMS:
+            raise ArgumentError(f"problem.kind: {unknown('problem', str(kind), config.PROBLEMS)}")
+        yield checked(config.PROBLEMS[kind], cell, ("problem",)), grid
+
+
+def _shares(given: Any) -> Iterator[tuple[float, Grid]]:
+    for cell, grid in cells({"participation": given}, ()):
+        yield checked(config.Participation, cell).participation, grid
+
+
+@dataclass(frozen=True)
+class _Variant:
+    plan: config.Plan
+    method: str
+    arguments: Grid
+    label: str
+    grid: Grid
+
+
+def _variants(experiment: config.Experiment) -> Iterator[_Variant]:
+    for position, raw in enumerate(experiment.algorithm):
+        place = (f"algorithm[{position}]",)
+        own = {key: value for key, value in raw.items() if key in config.Algorithm.model_fields}
+        head = checked(config.Algorithm, own, place)
+        arguments = {key: value for key, value in raw.items() if key not in own}
+        for plan, plan_grid in _plans(experiment.plan, head.plan):
+            checked_plan = checked(config.Plan, plan, (*place, "plan") if head.plan else ("plan",))
+            for cell, cell_grid in cells(arguments, ("algorithm",)):
+                grid = {**plan_grid, **cell_grid}
+                label = _label(head, cell, {key: value for key, value in grid.items() if _of_method(key)})
+                yield _Variant(checked_plan, head.name, cell, label, grid)
+
+
+def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Grid, Grid]]:
+    """An algorithm's plan in front of the plan of all; one way to give a step size puts the other away."""
+    hidden = {*own, *(STEP_SIZES if own.keys() & STEP_SIZES else ())}
+    kept = {key: value for key, value in shared.items() if key not in hidden}
+    for cell, grid in cells(kept, ("plan",)):
+        for own_cell, own_grid in cells(own, ("algorithm", "plan")):
+            yield {**cell, **own_cell}, {**grid, **own_grid}
+
+
+def _label(head: config.Algorithm, arguments: Mapping[str, Any], grid: Grid) -> str:
+    """The label, or the method with its arguments; then what came from lists and is not told yet."""
+    told = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    first = head.label or (f"{head.name}({told})" if told else head.name)
+    rest = (key for key in grid if head.label or key.removeprefix("algorithm.") not in arguments)
+    return ", ".join([first, *(f"{key.split('.')[-1]} = {grid[key]}" for key in rest)])
+
+
+def _refuse_namesakes(found: Sequence[Member]) -> None:
+    seen: set[tuple[Any, ...]] = set()
+    for member in found:
+        key = (member.label, repr(member.setting), member.seed)
+        if key in seen:
+            raise ArgumentError(f"two runs would be called {member}: give each algorithm a label of its own.")
+        seen.add(key)

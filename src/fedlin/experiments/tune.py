@@ -1,0 +1,124 @@
+"""The step size of a method, by one rule for all.
+
+Every candidate runs as a member of one batch. Of those that do not diverge the best is the one that reaches the most
+targets; among equals the one that takes the fewest rounds to the hardest target it reaches; if none is reached, the
+one whose last measure is smallest. While the best is the smallest or the largest tried, the grid grows that way.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.engines.many import simulate_many
+from fedlin.engines.stop import Stop
+from fedlin.experiments.config import Experiment, Tuning
+from fedlin.experiments.jobs import Job
+from fedlin.result import Result
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One step size: how it ended, the first round at each target (None: not reached) and the last measure."""
+
+    value: float
+    status: str
+    reached: tuple[int | None, ...]
+    last: float
+
+    @property
+    def rank(self) -> tuple[bool, int, float, float]:
+        """Smaller is better."""
+        hits = [found for found in self.reached if found is not None]
+        return self.status == "diverged", -len(hits), hits[-1] if hits else inf, self.last if not hits else 0.0
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The step size chosen, all that were tried, and whether the chosen one is still the outermost."""
+
+    value: float
+    edge: bool
+    trials: tuple[Trial, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def tune(job: Job, experiment: Experiment) -> Tuned:
+    """Search for the step size of one method on one problem, with the first seed."""
+    setting = job.member.plan.tuning
+    rounds = setting.rounds or experiment.rounds
+    targets = sorted(experiment.targets, reverse=True)
+
+    def attempt(values: Sequence[float]) -> list[Trial]:
+        results = simulate_many(
+            job.algorithm,
+            job.problem,
+            [job.plan(rounds, value) for value in values],
+            rounds,
+            seeds=job.member.seed,
+            participation=job.member.participation,
+            # Nothing after the hardest target matters to the rule.
+            stop=Stop(**{experiment.measure: targets[-1]}),
+            iterates=False,
+        )
+        if any(result.status == "interrupted" for result in results):
+            raise KeyboardInterrupt  # the engine ends between rounds and keeps it to itself
+        return [
+            trial(value, result, experiment.measure, targets) for value, result in zip(values, results, strict=True)
+        ]
+
+    return search(attempt, setting, 1 / job.problem.smoothness)
+
+
+def search(attempt: Callable[[Sequence[float]], list[Trial]], setting: Tuning, unit: float) -> Tuned:
+    """The best of a geometric grid of multiples of `unit`, grown while the best is outermost.
+
+    >>> def attempt(values):
+    ...     return [Trial(value, "done", (None,), abs(value - 60)) for value in values]
+    >>> search(attempt, Tuning(low=0.01, high=1.0, count=3), 1.0).value
+    100.0
+    """
+    factor = (setting.high / setting.low) ** (1 / (setting.count - 1))
+    more = ceil(setting.count / 2)
+    low, high = 0, setting.count - 1
+    trials = dict(zip(range(low, high + 1), attempt(_values(setting, unit, factor, range(low, high + 1))), strict=True))
+    for _ in range(setting.extend):
+        best = _best(trials)
+        if low < best < high:
+            break
+        fresh = range(low - more, low) if best == low else range(high + 1, high + 1 + more)
+        trials |= dict(zip(fresh, attempt(_values(setting, unit, factor, fresh)), strict=True))
+        low, high = min(trials), max(trials)
+    best = _best(trials)
+    return Tuned(trials[best].value, best in (low, high), tuple(trials[place] for place in sorted(trials)))
+
+
+def _values(setting: Tuning, unit: float, factor: float, places: range) -> list[float]:
+    # Four figures, so that the file, the table and the run agree on the number.
+    return [float(f"{setting.low * factor**place * unit:.4g}") for place in places]
+
+
+def _best(trials: dict[int, Trial]) -> int:
+    return min(sorted(trials), key=lambda place: trials[place].rank)
+
+
+def trial(value: float, result: Result, measure: str, targets: Sequence[float]) -> Trial:
+    """What a run with this step size came to."""
+    curve: NDArray[Any] = getattr(result, measure)
+    return Trial(value, result.status, tuple(first(curve, target) for target in targets), float(curve[-1]))
+
+
+def first(curve: NDArray[Any], target: float) -> int | None:
+    """The first round at which a measure is at most `target`, or None.
+
+    >>> first(np.array([1.0, 0.1, 0.01]), 0.1)
+    1
+    """
+    found = np.flatnonzero(curve <= target)
+    return int(found[0]) if found.size else None

@@ -1,0 +1,90 @@
+"""The page that compares runs: a chapter for every setting, each with its tables, pictures and who wins."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fedlin.report.figure import Figure
+from fedlin.report.page import write_page
+from fedlin.report.shell import picture, settings, shell, table
+
+LEAD = "What each method costs to reach each target, counted in rounds, bytes, gradient calls and seconds."
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns; the first column names the row."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One setting in which methods were compared; `findings` say who wins."""
+
+    id: str
+    title: str
+    setting: dict[str, str]
+    findings: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    images: dict[str, bytes] = field(default_factory=dict)  # PNG by caption
+
+
+def write_comparison(
+    chapters: Sequence[Chapter], folder: Path, *, title: str, command: str, files: dict[str, str]
+) -> Path:
+    """Write the page into `folder`, with its pictures and further files, and return its path."""
+    html = shell(
+        title,
+        LEAD,
+        "",
+        *(_chapter(chapter) for chapter in chapters),
+        footer=f"Made by <code>{escape(command)}</code>. "
+        + " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files),
+    )
+    figures = {f"{chapter.id}-{figure.name}": figure for chapter in chapters for figure in chapter.figures}
+    return write_page(folder, html, figures, files, pictures=True)
+
+
+def _chapter(chapter: Chapter) -> str:
+    won = "".join(f"<li>{escape(finding)}</li>" for finding in chapter.findings)
+    parts = [
+        settings(chapter.setting),
+        f'<ul class="findings">{won}</ul>' if won else "",
+        *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[:1]),
+        *(picture(figure, f"{chapter.id}-{figure.name}", pictures=True) for figure in chapter.figures),
+        *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[1:]),
+        *(_image(caption, png) for caption, png in chapter.images.items()),
+    ]
+    content = "\n".join(filter(None, parts))
+    return f'<section><h2>{escape(chapter.title)}</h2>\n<article id="{chapter.id}">\n{content}\n</article></section>'
+
+
+def _image(caption: str, png: bytes) -> str:
+    source = f"data:image/png;base64,{b64encode(png).decode()}"
+    return (
+        f"<figure><figcaption><strong>{escape(caption)}</strong></figcaption>"
+        f'<img src="{source}" alt="{escape(caption)}"></figure>'
+    )
+
+
+def rich_table(content: Table) -> RichTable:
+    """The same table for a terminal.
+
+    >>> rich_table(Table("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
+    1
+    """
+    shown = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)
+    for place, head in enumerate(content.heads):
+        shown.add_column(Text(head), justify="right" if place else "left")
+    for row in content.rows:
+        shown.add_row(*map(Text, row))
+    return shown
