@@ -4,21 +4,24 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fedlin.errors import FedLinError
 
 if TYPE_CHECKING:
+    from fedlin.experiments.advise import Advice
+    from fedlin.experiments.config import Experiment
     from fedlin.experiments.folder import Folder
 
+By = Literal["bytes", "rounds", "gradients"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the `fedlin` command."""
-    for command in (run, report, init, algorithms, problems, compressors):
+    for command in (run, report, advise, init, algorithms, problems, compressors):
         app.command()(command)
 
 
@@ -138,6 +141,48 @@ def _show(folders: Sequence["Folder"], home: Path, title: str, command: str, as_
         for finding in chapter.findings:
             console.print(finding, markup=False, highlight=False)
     typer.echo(f"Report: {page}")
+
+
+def advise(
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.TOML", help="The experiment whose problem it is about.")],
+    by: Annotated[By, typer.Option(help="What should be small.")] = "bytes",
+    check: Annotated[int, typer.Option(min=0, help="How many of the best to run to the end.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say which method, step and compression suit a problem, what they should cost, and what they then do cost.
+
+    Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
+    grids do not matter.
+    """
+
+    def work() -> None:
+        from fedlin.experiments.advise import advise as find
+        from fedlin.experiments.jobs import jobs
+        from fedlin.experiments.load import load
+
+        loaded = load(file)
+        first = jobs(loaded)[0]
+        found = find(first, loaded.experiment, by, check, say=lambda line: typer.echo(line, err=True))
+        if as_json:
+            typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        else:
+            _show_advice(found, loaded.experiment)
+
+    _guarded(work)
+
+
+def _show_advice(found: "Advice", experiment: "Experiment") -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.advice import recommendation, tables
+    from fedlin.report.comparison import rich_table
+
+    console = Console()
+    for name, value in found.facts.items():
+        console.print(f"{name}: {value}", markup=False, highlight=False)
+    for table in tables(found, f"{experiment.measure} at most {min(experiment.targets):g}"):
+        console.print(rich_table(table))
+    console.print(recommendation(found), markup=False, highlight=False)
 
 
 def init(

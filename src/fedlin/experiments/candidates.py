@@ -1,0 +1,82 @@
+"""The methods worth trying on a problem, by what is known of it, written as an experiment file would."""
+
+from collections.abc import Iterator
+from math import log, log1p, sqrt
+from typing import Any, NamedTuple
+
+from fedlin.errors import UnknownError
+from fedlin.problems.problem import Problem
+
+
+class Candidate(NamedTuple):
+    """A method with its arguments; `tau` where it takes its own number of local steps instead of the plan's."""
+
+    method: str
+    arguments: dict[str, Any]
+    why: str
+    tau: int | None = None
+
+    @property
+    def one_step_size(self) -> bool:
+        """Whether all clients take the same η, rather than η̄/τ_i."""
+        return self.tau is not None
+
+    @property
+    def label(self) -> str:
+        """The method with its arguments.
+
+        >>> Candidate("compressed", {"k": 5}, "").label
+        'compressed(k=5)'
+        """
+        told = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.method}({told})" if told else self.method
+
+
+def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
+    """What suits the problem: exact or noisy gradients, all clients or some, and how ill-conditioned it is.
+
+    >>> from fedlin.problems import least_squares
+    >>> [one.method for one in candidates(least_squares(clients=3, dim=100, samples=200), 0.5)]
+    ['fedlin', 'scaffold']
+    """
+    if problem.sampling is not None:
+        yield Candidate(
+            "fedlin", {"same_batch": True}, "each mini-batch serves both points, so its noise vanishes at x*"
+        )
+        yield Candidate("scaffold", {}, "control variates; the noise of mini-batches stays")
+        return
+    if participation < 1:
+        yield Candidate("fedlin", {"uplink": "innovation(identity())"}, "the absent ones' last gradients still count")
+        yield Candidate("scaffold", {}, "control variates of those who answer")
+        return
+    yield Candidate("gradient_descent", {}, "the yardstick: one gradient a round", tau=1)
+    yield Candidate("fedlin", {}, "the paper's method, whole messages")
+    yield Candidate("scaffold", {}, "control variates instead of a second exchange")
+    for k in sorted({max(1, problem.dim // 20), max(1, problem.dim // 5)} - {problem.dim}):
+        yield Candidate("compressed", {"k": k}, f"{k} of {problem.dim} entries in all four messages")
+    steps = _root_condition(problem)
+    if steps is not None and steps > 1:
+        yield Candidate("scaffnew", {}, f"{steps} local steps on average, √κ rounds", tau=steps)
+
+
+def promised(candidate: Candidate, problem: Problem, ratio: float) -> float | None:
+    """The rounds in which theory promises to shrink the gap by `ratio`, at the steps it asks for; None where unknown.
+
+    FedLin: (1 - 1/(6κ))^T, Theorem 1 of its paper. Gradient descent: (1 - 1/κ)^T. Scaffnew: (1 - 1/κ) a step and √κ
+    steps a round, Theorem 3.6 of its paper.
+    """
+    try:
+        kappa = problem.condition
+    except UnknownError:
+        return None
+    if candidate.arguments or kappa == 1:
+        return None
+    shrinks = {"fedlin": 1 / (6 * kappa), "gradient_descent": 1 / kappa, "scaffnew": 1 / sqrt(kappa)}
+    return log(ratio) / -log1p(-shrinks[candidate.method]) if candidate.method in shrinks else None
+
+
+def _root_condition(problem: Problem) -> int | None:
+    try:
+        return round(sqrt(problem.condition))
+    except UnknownError:
+        return None
