@@ -23,3 +23,7 @@ class UnknownError(FedLinError):
 
 class CheckpointError(FedLinError):
     """A checkpoint or a saved result cannot be read, or belongs to another run."""
+
+
+class DeployError(FedLinError):
+    """A federation cannot be set up, started or read as asked."""
