@@ -78,7 +78,9 @@ def test_inner_rooms_never_import_outer_ones(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in FILES if name(p).startswith("engines/")], ids=name)
 def test_engines_never_import_what_shows_their_results(path: Path) -> None:
-    assert not {room(module) for module in imported(path)} & {"transports", "report", "cli", "claims"}
+    # The interface of a transport is the engines' to know; which transport it is, is not.
+    modules = (module for module in imported(path) if not module.startswith("fedlin.transports.transport"))
+    assert not {room(module) for module in modules} & {"transports", "report", "cli", "claims"}
 
 
 def test_a_transport_never_sees_an_algorithm() -> None:

@@ -20,6 +20,7 @@ from fedlin.algorithms import (
 from fedlin.compressors import identity, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.federation import Client, FederationResult, Policy, serve
 from fedlin.engines.many import simulate_many
 from fedlin.engines.simulate import simulate
 from fedlin.engines.sizes import message_sizes
@@ -38,11 +39,14 @@ __all__ = [
     "Algorithm",
     "Central",
     "Checkpoint",
+    "Client",
     "FedLinError",
+    "FederationResult",
     "Local",
     "Oracle",
     "Phase",
     "Plan",
+    "Policy",
     "Result",
     "Stop",
     "compressed",
@@ -66,6 +70,7 @@ __all__ = [
     "rand_k",
     "scaffnew",
     "scaffold",
+    "serve",
     "shifted",
     "sign",
     "simulate",

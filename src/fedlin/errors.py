@@ -25,5 +25,21 @@ class CheckpointError(FedLinError):
     """A checkpoint or a saved result cannot be read, or belongs to another run."""
 
 
+class DamagedError(CheckpointError):
+    """A file was cut off or changed after it was written."""
+
+
+class WireError(FedLinError):
+    """A message that came over the network is not one this side can accept."""
+
+
+class NotFiniteError(WireError):
+    """A message holds NaN or infinite numbers."""
+
+
+class FederationError(FedLinError):
+    """A federation cannot start or go on."""
+
+
 class DeployError(FedLinError):
     """A federation cannot be set up, started or read as asked."""

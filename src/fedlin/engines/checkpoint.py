@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlin.checks import positive_integer
-from fedlin.errors import ArgumentError, CheckpointError
+from fedlin.errors import ArgumentError, CheckpointError, DamagedError
 
 _MAGIC = b"fedlin checkpoint 1\n"
 
@@ -79,10 +79,10 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
     except FileNotFoundError:
         return None
     if not content.startswith(_MAGIC):
-        raise CheckpointError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
+        raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
     body = content[len(_MAGIC) + 32 :]
     if hashlib.sha256(body).digest() != content[len(_MAGIC) : len(_MAGIC) + 32]:
-        raise CheckpointError(f"{path} is truncated or damaged: remove it to start again from round 0.")
+        raise DamagedError(f"{path} is truncated or damaged: remove it to start again from round 0.")
     with np.load(io.BytesIO(body), allow_pickle=False) as file:
         arrays: dict[str, Any] = {name: file[name] for name in file.files}
     saved = json.loads(str(arrays.pop("identity")))

@@ -117,8 +117,7 @@ def prepare(
         if not isinstance(value, kind):
             expected = getattr(kind, "__name__", "Stop")
             raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {expected}.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
+    seed = check_seed(seed)
     if weights is not None:
         problem = problem.weighted(weights)
     tau, eta = plan.rows(problem.clients, rounds)
@@ -126,22 +125,9 @@ def prepare(
     _check_weight(problem.weights, present, cohort)
     stop = stop or Stop()
     stop.limits(problem)
-    requires = algorithm.requires
-    if ONE_STEP_SIZE in requires and np.any(eta != eta[..., :1]):
-        raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
-            "give Plan(tau=..., eta=one number)."
-        )
-    if ONE_STEP_COUNT in requires and np.any(tau != tau[..., :1]):
-        raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_COUNT}, and the plan's range from {tau.min()} to {tau.max()}: "
-            "give Plan(tau=one number, eta=...)."
-        )
-    if PROX in requires and problem.objective.prox is None:
-        raise ArgumentError(
-            f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
-        )
-    if EVERY_CLIENT in requires and (present is not None or cohort is not None):
+    check_plan(algorithm, tau, eta)
+    check_prox(algorithm, problem)
+    if EVERY_CLIENT in algorithm.requires and (present is not None or cohort is not None):
         raise ArgumentError(
             f"{algorithm.name} needs {EVERY_CLIENT}, since a link's memory follows each message: "
             "set participation=1.0, or use plain or error_feedback links on the way down with whole models."
@@ -156,11 +142,40 @@ def prepare(
         eta,
         present,
         cohort,
-        int(seed),
+        seed,
         problem.start if x0 is None else problem.check_point(x0, "x0"),
         stop,
         message_sizes(algorithm, problem),
     )
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if it fits 32 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
+    return int(seed)
+
+
+def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
+    """Refuse τ_i and η_i that the algorithm cannot work with."""
+    if ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
+        raise PlanError(
+            f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
+            "give Plan(tau=..., eta=one number)."
+        )
+    if ONE_STEP_COUNT in algorithm.requires and np.any(tau != tau[..., :1]):
+        raise PlanError(
+            f"{algorithm.name} needs {ONE_STEP_COUNT}, and the plan's range from {tau.min()} to {tau.max()}: "
+            "give Plan(tau=one number, eta=...)."
+        )
+
+
+def check_prox(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
+    """Refuse a problem without the proximal operator the algorithm needs."""
+    if PROX in algorithm.requires and problem.objective.prox is None:
+        raise ArgumentError(
+            f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
+        )
 
 
 def _participation(value: Participation, clients: int, rounds: int) -> tuple[Array | None, int | None]:

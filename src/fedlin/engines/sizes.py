@@ -4,13 +4,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedlin.compressors import Size, decode, size
-from fedlin.core import Algorithm, Central, Phase
-from fedlin.engines.local import make_local
-from fedlin.errors import ArgumentError
+from fedlin.compressors import Size, size
+from fedlin.core import Algorithm
+from fedlin.engines.shapes import PhaseShape, trace_rounds
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective, Sampling
 from fedlin.problems.problem import Problem
@@ -61,31 +59,10 @@ def _round_size(
         numbers = {name: 1.0 if value is None else value for name, value in algorithm.recipe.numbers}
         algorithm = algorithm.recipe.with_numbers(numbers)
     one = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])  # type: ignore[no-untyped-call]
+    traced = trace_rounds(algorithm, objective, sampling, one, dim, dtype)
+    return RoundSize(measure_phases(traced.opening), measure_phases(traced.later))
 
-    def walk(phases: tuple[Phase[Any, Any], ...], server: Any, client: Any) -> tuple[MessageSize, ...]:
-        sizes = []
-        for phase in phases:
 
-            def work(server: Any, client: Any, one: Any, number: Any, key: Any, phase: Any = phase) -> Any:
-                message = phase.down(server)
-                tau = jnp.ones((), jnp.int32)
-                data, noise = one
-                local, _ = make_local(objective, sampling, data, noise, tau, number, key, key)
-                state, upload = phase.client(client, decode(message), local)
-                after = phase.server(server, decode(upload), Central(number, key, key, number))
-                return message, upload, after, state
-
-            number = jnp.ones((), dtype)
-            message, upload, server, client = jax.eval_shape(work, server, client, one, number, jax.random.key(0))
-            sizes.append(MessageSize(phase.name, size(message), size(upload)))
-        return tuple(sizes)
-
-    x = jax.ShapeDtypeStruct((dim,), dtype)  # type: ignore[no-untyped-call]
-    start = jax.eval_shape(algorithm.init_server, x), jax.eval_shape(algorithm.init_client, x)
-    if getattr(getattr(start[0], "x", None), "shape", None) != (dim,):
-        raise ArgumentError(
-            f"algorithm = {algorithm.name} starts with a server state {start[0]!r}: it needs a field x, the model, "
-            "so that it can be measured."
-        )
-    later = walk(algorithm.phases, *start)
-    return RoundSize(later if algorithm.opening is None else walk(algorithm.opening, *start), later)
+def measure_phases(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:
+    """Bytes of the messages of these phases."""
+    return tuple(MessageSize(phase.name, size(phase.down), size(phase.up)) for phase in phases)

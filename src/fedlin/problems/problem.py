@@ -199,6 +199,18 @@ class Problem:
             )
         return point.astype(self.dtype)
 
+    def client(self, index: int) -> "Problem":
+        """Client `index` alone, as a problem that knows its own oracle and nothing about the others.
+
+        >>> from fedlin.problems.regression import least_squares
+        >>> least_squares(clients=3, dim=4, samples=5).client(2)
+        Problem(clients=1, dim=4, dtype=float64)
+        """
+        if not 0 <= index < self.clients:
+            raise ArgumentError(f"index = {index!r} is not allowed: give a number from 0 to {self.clients - 1}.")
+        data, noise = jax.tree.map(lambda leaf: leaf[index : index + 1], (self.data, self.noise))
+        return Problem(self.objective, data, start=self.start, clients=1, sampling=self.sampling, noise=noise)
+
     def weighted(self, weights: ArrayLike) -> "Problem":
         """The same clients with f = Σ w_i f_i, w scaled to sum to one."""
         array = finite("weights", weights, ArgumentError)

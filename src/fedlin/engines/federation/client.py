@@ -1,0 +1,129 @@
+"""A client of a federation: answers every message from its own data, and remembers on its own disk."""
+
+import logging
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.checks import positive
+from fedlin.core import Algorithm
+from fedlin.engines import wire
+from fedlin.engines.federation.contract import Contract
+from fedlin.engines.federation.phases import work
+from fedlin.engines.federation.store import ROOT, Record, Store
+from fedlin.engines.member import check_prox
+from fedlin.engines.wire import Kind, Reply, Stamp
+from fedlin.errors import ArgumentError, FedLinError, WireError
+from fedlin.precision import precision
+from fedlin.problems.problem import Problem
+
+_log = logging.getLogger(__name__)
+
+
+class Client:
+    """One site: a problem with one client, the algorithm it takes part in, and a folder that outlives the process.
+
+    `weight` is what the site's loss counts before the server scales all weights to sum to one, such as its number
+    of rows. Without a folder a restarted client has lost its memory, and the federation starts afresh from the present
+    model.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
+    >>> site = fedlin.Client(fedlin.fedlin(), problem.client(0))
+    >>> site.contract.dim
+    4
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any, Any],
+        problem: Problem,
+        *,
+        folder: str | PathLike[str] | None = None,
+        weight: float = 1.0,
+    ) -> None:
+        if not isinstance(problem, Problem) or problem.clients != 1:
+            raise ArgumentError(
+                f"problem = {problem!r} is not allowed: a site gives a problem with one client, its own."
+            )
+        check_prox(algorithm, problem)
+        self.contract = Contract(algorithm, problem.dim, problem.dtype)
+        self.problem = problem
+        self.weight = positive("weight", weight)
+        self.folder = None if folder is None else Path(folder)
+        self._stores: dict[bytes, Store] = {}
+        with precision(problem.dtype):
+            self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
+
+    def handle(self, phase: str, payload: bytes) -> bytes:
+        """The reply to any message; `phase` is the transport's route, and the message itself says the rest."""
+        stamp = Stamp(Kind.REFUSED, bytes(8))
+        request = wire.identify(payload)
+        try:
+            stamp, rest = wire.unseal(payload)
+            answer = {Kind.HELLO: self._greet, Kind.BEGIN: self._begin, Kind.TASK: self._work}.get(stamp.kind)
+            if answer is None:
+                raise WireError(f"a {stamp.kind.name} message is a client's, and came to one.")
+            with precision(self.contract.dtype):
+                return answer(request, stamp, rest)
+        except FedLinError as cause:
+            _log.warning("refused a message of phase %s: %s", phase, cause)
+            refusal = wire.write_facts({"reason": str(cause)[:1000]})
+            return wire.write_reply(stamp._replace(kind=Kind.REFUSED), Reply(request, 0), refusal)
+
+    def _greet(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
+        given, own = wire.read_facts(rest), self.contract.facts
+        differing = [name for name in own if given.get(name) != own[name]]
+        if differing:
+            told = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
+            raise WireError(f"server and client do not run the same: {told}. Start both with the same settings.")
+        greeting = wire.write_facts({"weight": self.weight})
+        return wire.write_reply(stamp._replace(kind=Kind.GREETING), Reply(request, 0), greeting)
+
+    def _begin(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
+        store = self._store(stamp.run)
+        known = store.get(request)
+        if known is not None:
+            return known.reply
+        origin = np.zeros(self.contract.dim, self.contract.dtype)
+        if len(rest):  # an empty body stands for a model of zeros
+            origin = wire.unpack(rest, origin)
+        reply = wire.write_reply(stamp._replace(kind=Kind.BEGUN), Reply(request, 0))
+        state = self.contract.algorithm.init_client(jnp.asarray(origin))
+        store.put(request, Record(ROOT, stamp.round, False, -1, state, reply))
+        return reply
+
+    def _work(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
+        store = self._store(stamp.run)
+        known = store.get(request)
+        if known is not None:  # redelivered: the same answer, and nothing is counted twice
+            return known.reply
+        shape = self.contract.phase(stamp.opening, stamp.phase)
+        task, body = wire.read_task(rest)
+        message = wire.unpack(body, shape.down)
+        base = store.get(task.base)
+        if base is None:
+            return wire.write_reply(stamp._replace(kind=Kind.LOST), Reply(request, 0))
+        problem, dtype = self.problem, self.contract.dtype
+        run = work(self.contract.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
+        numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
+        state, upload, calls = run(
+            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client)
+        )
+        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), Reply(request, int(calls)), wire.pack(upload))
+        store.put(request, Record(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))
+        return reply
+
+    def _store(self, run: bytes) -> Store:
+        if run[:4] != self.contract.fingerprint:
+            raise WireError(
+                "the message belongs to a run of another algorithm, dimension or precision than "
+                f"{self.contract.facts}: start server and client with the same settings."
+            )
+        if run not in self._stores:
+            self._stores[run] = Store(self.contract, None if self.folder is None else self.folder / run.hex())
+        return self._stores[run]

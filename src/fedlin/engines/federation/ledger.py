@@ -1,0 +1,96 @@
+"""What a federation did: a line of JSON for every round and event, and the result at the end."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.result import Status
+
+Array = NDArray[Any]
+SUMS = ("bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class FederationResult:
+    """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
+
+    `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
+    was sent, headers and repetitions included. `move` is ‖x̄_{t+1} - x̄_t‖: no machine of a federation sees ∇f.
+    """
+
+    algorithm: str
+    status: Status
+    x: Array
+    move: Array
+    bytes_up: Array
+    bytes_down: Array
+    wire_up: Array
+    wire_down: Array
+    gradients: Array
+    seconds: Array
+    answered: list[list[str]]  # who was counted in each round
+    events: list[dict[str, Any]]  # what happened besides: see the page on federations
+    clients: list[str]
+    seed: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were played."""
+        return len(self.move) - 1
+
+
+class Ledger:
+    """Lines in `log.jsonl`, if there is a folder; after a restart the latest line of a round is the one that counts."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / "log.jsonl"
+        self.lines: dict[int, dict[str, Any]] = {}
+        self.events: list[dict[str, Any]] = []
+
+    def resume(self, rounds: int) -> None:
+        """Read what was written before this process began, up to so many rounds."""
+        if self.path is None or not self.path.exists():
+            return
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:  # cut off by a crash
+                continue
+            if "event" in line:
+                self.events.append(line)
+            elif line["round"] <= rounds:
+                self.lines[line["round"]] = line
+
+    def last(self, name: str) -> float:
+        """The latest of a sum."""
+        return self.lines[max(self.lines)][name] if self.lines else 0
+
+    def note(self, event: str, played: int, **facts: Any) -> None:
+        """Something worth knowing happened after so many rounds."""
+        line = {"event": event, "round": played, "time": round(time.time(), 3), **facts}
+        self.events.append(line)
+        self._append(line)
+
+    def enter(self, line: dict[str, Any]) -> None:
+        """A round was played."""
+        self.lines[line["round"]] = line
+        self._append({**line, "time": round(time.time(), 3)})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def columns(self, rounds: int) -> dict[str, Any]:
+        """Every sum and the moves as arrays, and who answered; a round whose line was lost repeats the sums before."""
+        names = ("move", *SUMS, "answered")
+        rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), "move": np.nan, "answered": []}]
+        for number in range(1, rounds + 1):
+            rows.append(self.lines.get(number, {**rows[-1], "move": np.nan, "answered": []}))
+        found = {name: [row[name] for row in rows] for name in names}
+        return {**{name: np.array(found[name]) for name in names[:-1]}, "answered": found["answered"][1:]}

@@ -1,0 +1,62 @@
+"""The two sides of a phase as compiled functions, one program each for the whole life of a process."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedlin.compressors import decode
+from fedlin.core import Algorithm, Central, Phase
+from fedlin.engines.keys import phase_keys
+from fedlin.engines.local import make_local
+from fedlin.problems.objective import Objective, Sampling
+
+
+def _phase(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Phase[Any, Any]:
+    return ((algorithm.opening if opening else None) or algorithm.phases)[number]
+
+
+@cache
+def broadcast(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+    """The compiled function server -> message."""
+    return jax.jit(_phase(algorithm, opening, number).down)
+
+
+@cache
+def work(
+    algorithm: Algorithm[Any, Any], opening: bool, number: int, objective: Objective, sampling: Sampling | None
+) -> Any:
+    """The compiled function of one client: (its state, message, …) -> (state, upload, gradients taken)."""
+    phase = _phase(algorithm, opening, number)
+
+    def run(
+        state: Any, message: Any, data: Any, noise: Any, tau: Any, eta: Any, seed: Any, round_index: Any, client: Any
+    ) -> Any:
+        keys = phase_keys(jax.random.key(seed), round_index, number)
+        local, counter = make_local(objective, sampling, data, noise, tau, eta, keys.client(client), keys.shared)
+        after, upload = phase.client(state, decode(message), local)
+        return after, upload, jnp.asarray(counter.calls, jnp.int32)
+
+    return jax.jit(run)
+
+
+@cache
+def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+    """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
+
+    The mean is over those who answered, in the order of their numbers and not of their arrival.
+    """
+    phase = _phase(algorithm, opening, number)
+
+    def run(server: Any, uploads: Any, weight: Any, present: Any, eta: Any, seed: Any, round_index: Any) -> Any:
+        keys = phase_keys(jax.random.key(seed), round_index, number)
+        total = jnp.sum(weight)
+        mean_eta = weight @ eta / total
+        answered = weight * present.astype(weight.dtype)
+        share = jnp.sum(answered) / total
+        answered = answered / jnp.sum(answered)
+        mean = jax.tree.map(lambda leaf: jnp.tensordot(answered, leaf, 1), jax.vmap(decode)(uploads))
+        return phase.server(server, mean, Central(share, keys.server, keys.shared, mean_eta))
+
+    return jax.jit(run)

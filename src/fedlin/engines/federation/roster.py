@@ -1,0 +1,66 @@
+"""Who takes part in a federation, and what the server knows of each."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Standing = Literal["active", "quarantined", "left"]
+
+
+@dataclass
+class Seat:
+    """One client, as the server sees it."""
+
+    index: int  # i, fixed for the run
+    weight: float  # before scaling
+    base: str | None = None  # names the state its last accepted upload left it in; None: it has yet to begin
+    rejections: int = 0  # bad uploads in a row
+    absences: int = 0  # rounds missed in a row
+    standing: Standing = "active"
+
+
+class Roster:
+    """Seats by name. A number once given is never given to another client."""
+
+    def __init__(self, seats: dict[str, Seat] | None = None) -> None:
+        self.seats = {} if seats is None else seats
+
+    def __getitem__(self, name: str) -> Seat:
+        return self.seats[name]
+
+    @property
+    def active(self) -> list[str]:
+        """Who takes part now, by number."""
+        seated = [name for name, seat in self.seats.items() if seat.standing == "active"]
+        return sorted(seated, key=lambda name: self.seats[name].index)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """w_i of those who take part, summing to one."""
+        raw = np.array([self.seats[name].weight for name in self.active])
+        return np.asarray(raw / raw.sum())
+
+    def admit(self, name: str, weight: float) -> None:
+        """Give a newcomer the next number, and one who comes back its own."""
+        index = self.seats[name].index if name in self.seats else len(self.seats)
+        self.seats[name] = Seat(index, weight)
+
+    def knows(self, name: str) -> bool:
+        """Whether this client takes part, or may not."""
+        return name in self.seats and self.seats[name].standing != "left"
+
+    def start_afresh(self) -> None:
+        """Nobody has begun."""
+        for seat in self.seats.values():
+            seat.base = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain values, to be saved."""
+        return {name: asdict(seat) for name, seat in self.seats.items()}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> "Roster":
+        """What `to_plain` made."""
+        return cls({name: Seat(**values) for name, values in plain.items()})

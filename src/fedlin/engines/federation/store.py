@@ -1,0 +1,113 @@
+"""A client's memory on its own disk, two rounds deep.
+
+A state is named by the message that led to it, and that message names the state it went on from: a chain, as of
+commits. So a repeated message finds its stored reply, a message of a server that was set back finds the state it
+means, and a state that belongs to another history is never taken for the right one.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedlin.engines import checkpoint
+from fedlin.engines.federation.contract import Contract
+from fedlin.errors import CheckpointError, FederationError
+
+ROOT = bytes(8)  # the parent of a state that went on from nothing
+DEPTH = 2  # rounds that can be replayed
+
+
+class Record(NamedTuple):
+    """A state, where it came from, and what was answered."""
+
+    parent: bytes
+    round: int
+    opening: bool
+    phase: int  # -1 for a state before its first phase
+    state: Any
+    reply: bytes
+
+
+class Store:
+    """Records by the identifier of the message that led to each; in memory alone where there is no folder."""
+
+    def __init__(self, contract: Contract, folder: Path | None) -> None:
+        self.contract = contract
+        self.folder = folder
+        self._records: dict[bytes, Record] = {}
+        self._rounds: dict[bytes, int] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.glob("*.state"):
+                number, _, name = path.stem.partition("-")
+                self._rounds[bytes.fromhex(name)] = int(number)
+
+    def get(self, name: bytes) -> Record | None:
+        """The record of this name, or None if it is not here or damaged."""
+        if name not in self._records and name in self._rounds and self.folder is not None:
+            found = self._read(self._path(name))
+            if found is not None:
+                self._records[name] = found
+        return self._records.get(name)
+
+    def put(self, name: bytes, record: Record) -> None:
+        """Keep a record, on disk before anyone hears of it, and forget those no server can ask for again."""
+        given, expected = (jax.tree.structure(t) for t in (record.state, self._like(record.opening, record.phase)))
+        if bool(given != expected):  # type: ignore[operator]
+            raise FederationError(
+                f"{self.contract.algorithm.name} leaves a client with another structure of state after a missed phase: "
+                "its phases must each leave one structure, whatever went before."
+            )
+        self._records[name] = record
+        self._rounds[name] = record.round
+        if self.folder is not None:
+            leaves = jax.tree.leaves(record.state)
+            arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+            place = np.array([record.round, record.opening, record.phase])
+            parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
+            checkpoint.write(
+                self._path(name), self._identity, {**arrays, "place": place, "parent": parent, "reply": reply}
+            )
+        self._prune(name, record.round)
+
+    def _prune(self, name: bytes, newest: int) -> None:
+        if any(number > newest for number in self._rounds.values()):
+            return  # an old message came again: what followed it may still be needed
+        kept, current = {name}, self._records[name]
+        while current.round > newest - DEPTH and current.parent != ROOT:
+            kept.add(current.parent)
+            before = self.get(current.parent)
+            if before is None:
+                break
+            current = before
+        for other in set(self._rounds) - kept:
+            if self.folder is not None:
+                self._path(other).unlink(missing_ok=True)
+            self._records.pop(other, None)
+            del self._rounds[other]
+
+    @property
+    def _identity(self) -> dict[str, str]:
+        return {"algorithm, dimension or precision": self.contract.fingerprint.hex()}
+
+    def _like(self, opening: bool, phase: int) -> Any:
+        return self.contract.shapes.client if phase < 0 else self.contract.phase(opening, phase).client
+
+    def _path(self, name: bytes) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{self._rounds[name]:010d}-{name.hex()}.state"
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            arrays = checkpoint.read(path, self._identity)
+        except CheckpointError:
+            return None
+        if arrays is None:
+            return None
+        number, opening, phase = (int(value) for value in arrays["place"])
+        like = self._like(bool(opening), phase)
+        leaves = [arrays[f"leaf{i}"] for i in range(len(jax.tree.leaves(like)))]
+        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return Record(arrays["parent"].tobytes(), number, bool(opening), phase, state, arrays["reply"].tobytes())

@@ -1,0 +1,115 @@
+"""One attempt at a round: every phase asked, answered, checked and averaged, and nothing changed until all is done."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedlin.compressors import size
+from fedlin.engines import wire
+from fedlin.engines.federation.phases import broadcast, update
+from fedlin.engines.federation.post import Sorted, sort_uploads
+from fedlin.engines.federation.session import Session
+from fedlin.engines.wire import Kind, Stamp, Task
+
+
+class Diverged(Exception):  # noqa: N818 - an end, not an error
+    """Messages are no longer finite."""
+
+
+class Turn(NamedTuple):
+    """A whole round."""
+
+    server: Any
+    bases: dict[str, str]  # where each accepted upload left its client
+    answered: list[str]
+    gradients: int
+    bytes_up: int
+    bytes_down: int
+
+
+def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
+    """The round as it would be; None where too few answered, and it has to be asked again from its start.
+
+    Who answers a phase is asked the next one. A client that misses a later phase keeps what the server has counted of
+    the earlier ones, and goes on from there when it is asked again.
+    """
+    needed = session.policy.needed(len(session.roster.active))
+    asked = _begin(session, asked)
+    if len(asked) < needed:
+        return None
+    progress, algorithm = session.progress, session.algorithm
+    opening = progress.round == progress.first and algorithm.opening is not None
+    server, bases = progress.server, {name: session.roster[name].base or "" for name in asked}
+    tau, eta = session.numbers()
+    gradients = bytes_up = bytes_down = 0
+    for number, shape in enumerate(session.contract.shapes.opening if opening else session.contract.shapes.later):
+        message = broadcast(algorithm, opening, number)(server)
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
+            raise Diverged
+        stamp, body = Stamp(Kind.TASK, session.run, progress.round, number, opening), wire.pack(message)
+        tasks = {}
+        for name in asked:
+            i = session.roster[name].index
+            task = Task(bytes.fromhex(bases[name]), i, session.seed, int(tau[i]), float(eta[i]))
+            tasks[name] = wire.write_task(stamp, task, body)
+        eager = session.policy.quorum is not None and session.policy.eager
+        letters, refused = session.post.exchange(shape.name, tasks, needed if eager else None)
+        found = sort_uploads(letters, shape.up, session.policy.norm_bound)
+        if found.diverged:
+            raise Diverged
+        session.reject({**refused, **found.refused})
+        if found.lost:
+            _lose(session, found, bases)
+            return None
+        if len(found.uploads) < needed:
+            return None
+        server = _average(session, server, found, shape.up, eta, opening, number)
+        asked = list(found.uploads)
+        bases.update({name: wire.identify(tasks[name]).hex() for name in asked})
+        gradients += found.calls
+        bytes_up += len(asked) * size(shape.up).total
+        bytes_down += len(asked) * size(shape.down).total
+    return Turn(server, bases, asked, gradients, bytes_up, bytes_down)
+
+
+def _begin(session: Session, asked: Sequence[str]) -> list[str]:
+    """Give those who have yet to begin the model everyone began from; who has begun by now."""
+    progress, roster = session.progress, session.roster
+    origin = progress.origin
+    body = wire.pack(origin) if np.any(origin) else b""
+    request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
+    late = {name: request for name in asked if roster[name].base is None}
+    if late:
+        letters, _ = session.post.exchange("begin", late, None)
+        for name, letter in letters.items():
+            if letter.kind == Kind.BEGUN:
+                roster[name].base = wire.identify(request).hex()
+    return [name for name in asked if roster[name].base is not None]
+
+
+def _lose(session: Session, found: Sorted, bases: dict[str, str]) -> None:
+    """Who lacks the state its round began with has lost its memory; who lacks a later one can do it again."""
+    for name in found.lost:
+        if bases[name] == session.roster[name].base:
+            session.lose(name)
+            return
+
+
+def _average(session: Session, server: Any, found: Sorted, like: Any, eta: Any, opening: bool, number: int) -> Any:
+    roster, dtype = session.roster, session.contract.dtype
+    nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
+    rows = [found.uploads.get(name, nothing) for name in roster.active]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    present = np.array([name in found.uploads for name in roster.active])
+    steps = np.array([eta[roster[name].index] for name in roster.active], dtype)
+    return update(session.algorithm, opening, number)(
+        server,
+        stacked,
+        roster.weights.astype(dtype),
+        present,
+        steps,
+        np.uint32(session.seed),
+        np.int32(session.progress.round),
+    )
