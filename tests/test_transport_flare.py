@@ -74,9 +74,9 @@ def test_a_client_answers_one_message_at_a_time(monkeypatch: pytest.MonkeyPatch)
 
         return answer
 
-    monkeypatch.setattr("fedlin.transports.flare.entry_point", lambda program: make)
+    monkeypatch.setattr("fedlin.transports.flare._program", lambda: make)
     monkeypatch.setattr("fedlin.transports.flare._whereabouts", lambda: ("site", "folder"))
-    client = FlareClient("any:thing")
+    client = FlareClient()
     threads = [threading.Thread(target=client.answer, args=("x", b"")) for _ in range(4)]
     for thread in threads:
         thread.start()

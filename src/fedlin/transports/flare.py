@@ -1,10 +1,11 @@
 """NVIDIA FLARE carries the messages: one pushed call for each, over the connections each site opened to the server.
 
-The two classes are the components of a FLARE job. What they run is named by an entry point, "package.module:function",
-which must be installed where it runs: a job brings no code. Payloads are bytes, since FLARE sends arrays in
-transactions of their own, which are slower and outlast the timeout of a client that died.
+The two classes are the components of a FLARE job. A job brings no code and names none: what to run is the choice of
+whoever starts the process, in its environment, as an entry point "package.module:function". Payloads are bytes, since
+FLARE sends arrays in transactions of their own, which are slower and outlast the timeout of a client that died.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from fedlin.transports.transport import Enough, Handler
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
+PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
 _THREADS = 64  # calls under way at once; a late client holds one until its timeout
 
 
@@ -72,13 +74,8 @@ def _call(site: Any, phase: str, payload: bytes, timeout: float) -> bytes:
     return reply
 
 
-def entry_point(name: str) -> Callable[..., Any]:
-    """The function that "package.module:function" names.
-
-    >>> entry_point("math:sqrt")(4.0)
-    2.0
-    """
-    module, _, function = name.partition(":")
+def _program() -> Callable[..., Any]:
+    module, _, function = os.environ[PROGRAM].partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found
 
@@ -89,28 +86,22 @@ def _whereabouts() -> tuple[str, str]:
 
 
 class FlareServer:
-    """The server's component: calls `program(transport, folder, **arguments)`."""
-
-    def __init__(self, program: str, arguments: dict[str, Any] | None = None) -> None:
-        self.program = program
-        self.arguments = arguments
+    """The server's component: calls `program(transport, folder)`, and the job lasts as long."""
 
     @_main
     def run(self) -> None:
-        """The job lasts as long as this function."""
+        """The job's main function."""
         transport = FlareTransport(collab.clients)
         try:
-            entry_point(self.program)(transport, _whereabouts()[1], **self.arguments or {})
+            _program()(transport, _whereabouts()[1])
         finally:
             transport.close()
 
 
 class FlareClient:
-    """A site's component: `program(name, folder, **arguments)` makes the handler that answers the server."""
+    """A site's component: `program(name, folder)` makes the handler that answers the server."""
 
-    def __init__(self, program: str, arguments: dict[str, Any] | None = None) -> None:
-        self.program = program
-        self.arguments = arguments
+    def __init__(self) -> None:
         self._handler: Handler | None = None
         self._turn = threading.Lock()
 
@@ -119,5 +110,5 @@ class FlareClient:
         """One message at a time, whatever thread it came on."""
         with self._turn:
             if self._handler is None:
-                self._handler = entry_point(self.program)(*_whereabouts(), **self.arguments or {})
+                self._handler = _program()(*_whereabouts())
             return self._handler(phase, payload)
