@@ -29,7 +29,7 @@ INNER = (
     "problems",
     "theory",
 )
-OUTER = ("engines", "transports", "report", "cli", "claims")
+OUTER = ("engines", "transports", "report", "cli", "claims", "deploy")
 HEAVY = ("pandas", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
 
 

@@ -1,11 +1,11 @@
 """The whole federation on this machine: a process for the server and one for each site, over mutual TLS."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedlin.deploy.driver import OUTCOME, Driver, outcome
-from fedlin.deploy.processes import Process, stop_all
+from fedlin.deploy.processes import PROGRAMS, Kind, Process, stop_all
 from fedlin.deploy.project import Project
 from fedlin.deploy.status import Standing, standing
 
@@ -17,10 +17,10 @@ _FRUITLESS = 5  # jobs in a row that brought no round
 class Local:
     """The processes of a federation; what dies is started again, and the job goes on from what was saved."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, programs: Mapping[Kind, str] = PROGRAMS) -> None:
         self.project = project
-        self.server = Process(project.server, "server", "server")
-        self.sites = {name: Process(project.site(name), "client", name) for name in project.sites}
+        self.server = Process(project.server, "server", "server", programs["server"])
+        self.sites = {name: Process(project.site(name), "client", name, programs["client"]) for name in project.sites}
         self.driver = Driver(project.admin, project.job, project.sites)
 
     def run(self, watch: Watch = lambda standing: None) -> dict[str, Any]:

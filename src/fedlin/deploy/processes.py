@@ -26,11 +26,11 @@ HEARTBEAT = 2.0  # seconds after which a site notices that its server was restar
 class Process:
     """The server's or one site's FLARE process, with the job processes it starts; `program` is what those run."""
 
-    def __init__(self, kit: Path, kind: Kind, name: str, program: str | None = None) -> None:
+    def __init__(self, kit: Path, kind: Kind, name: str, program: str) -> None:
         self.kit = kit.resolve()
         self.kind = kind
         self.name = name
-        self.program = program or PROGRAMS[kind]
+        self.program = program
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

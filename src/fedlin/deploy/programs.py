@@ -39,10 +39,10 @@ def run_server(transport: Transport, folder: str) -> None:
             expect=settings.sites,
         )
     except FedLinError as error:
-        _conclude(kit, {"status": "failed", "error": str(error)})
+        conclude(kit, {"status": "failed", "error": str(error)})
         raise
     np.save(kit / MODEL, result.x)
-    _conclude(kit, {"status": result.status, "rounds": result.rounds})
+    conclude(kit, {"status": result.status, "rounds": result.rounds})
 
 
 def make_client(name: str, folder: str) -> Handler:
@@ -59,7 +59,8 @@ def make_client(name: str, folder: str) -> Handler:
     return client.handle
 
 
-def _conclude(kit: Path, content: dict[str, Any]) -> None:
+def conclude(kit: Path, content: dict[str, Any]) -> None:
+    """Tell whoever waits for the run how it ended."""
     scratch = kit / f"{OUTCOME}.part"
     scratch.write_text(json.dumps(content), encoding="utf-8")
     os.replace(scratch, kit / OUTCOME)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.driver import Driver
-from fedlin.deploy.processes import Process
+from fedlin.deploy.processes import PROGRAMS, Process
 from fedlin.deploy.project import Project
 from fedlin.errors import DeployError
 
@@ -51,8 +51,9 @@ def attend(project: Project) -> dict[str, Any]:
 
 def _process(kit: Path) -> Process:
     if (kit / "startup" / "fed_server.json").is_file():
-        return Process(kit, "server", "server")
+        return Process(kit, "server", "server", PROGRAMS["server"])
     client = kit / "startup" / "fed_client.json"
     if client.is_file():
-        return Process(kit, "client", json.loads(client.read_text(encoding="utf-8"))["client"]["fqsn"])
+        name = json.loads(client.read_text(encoding="utf-8"))["client"]["fqsn"]
+        return Process(kit, "client", name, PROGRAMS["client"])
     raise DeployError(f"{kit} is neither a server's nor a site's folder: copy one that fedlin federation init wrote.")
