@@ -1,7 +1,5 @@
 """One federation for each method, all over one transport: what a real carrier must bring to the same models."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ from fedlin.deploy.programs import conclude
 from fedlin.engines.member import prepare
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
-from fedlin.transports.transport import Enough, Handler, Transport
+from fedlin.transports.routed import Routed, by_name
+from fedlin.transports.transport import Handler, Transport
 from quadratics import X0, A, B
 from test_contract import ROWS, Row
 
@@ -50,30 +49,6 @@ def algorithm(row: Row) -> Algorithm[Any, Any]:
     return made.recipe.with_numbers(member.numbers)
 
 
-@dataclass
-class Routed:
-    """A transport whose routes carry the number of the run they belong to."""
-
-    transport: Transport
-    number: int
-
-    def clients(self) -> Sequence[str]:
-        return self.transport.clients()
-
-    def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
-    ) -> Mapping[str, bytes]:
-        return self.transport.exchange(f"{self.number}/{phase}", payloads, clients, timeout, enough)
-
-    def close(self) -> None:
-        self.transport.close()
-
-
 def serve_rows(transport: Transport, folder: str) -> None:
     """The server: one run after the other, every model kept."""
     models: dict[str, Any] = {}
@@ -83,7 +58,7 @@ def serve_rows(transport: Transport, folder: str) -> None:
         def keep(played: int, x: NDArray[Any], measures: Any, seen: list[NDArray[Any]] = seen) -> None:
             seen.append(np.array(x))
 
-        carrier = Routed(transport, number)
+        carrier = Routed(transport, str(number))
         settings: dict[str, Any] = {"x0": X0, "seed": SEED, "expect": NAMES}
         fedlin.serve(algorithm(row), carrier, plan(row), ROUNDS, on_round=keep, **settings)
         models[f"run{number}"] = np.stack(seen)
@@ -93,16 +68,12 @@ def serve_rows(transport: Transport, folder: str) -> None:
 
 def make_rows(name: str, folder: str = "") -> Handler:
     """A client of all the runs."""
-    sites: dict[int, fedlin.Client] = {}
 
-    def answer(phase: str, payload: bytes) -> bytes:
-        number, _, route = phase.partition("/")
-        if int(number) not in sites:
-            row = chosen()[int(number)]
-            sites[int(number)] = fedlin.Client(algorithm(row), problem().client(NAMES.index(name)))
-        return sites[int(number)].handle(route, payload)
+    def make(number: str) -> Handler:
+        own = problem().client(NAMES.index(name))
+        return fedlin.Client(algorithm(chosen()[int(number)]), own).handle
 
-    return answer
+    return by_name(make)
 
 
 def assert_as_simulated(folder: Path) -> None:

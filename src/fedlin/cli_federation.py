@@ -1,6 +1,9 @@
 """The `fedlin federation` commands."""
 
 import json
+import logging
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +61,7 @@ def start(
     from fedlin.deploy.project import Project
     from fedlin.deploy.remote import attend
 
+    _end_in_order()
     with _errors():
         project = Project.read(folder)
         end = Local(project).run(_Lines()) if local else attend(project)
@@ -72,6 +76,7 @@ def join(
     """Take part from this machine: run the server or the site whose folder this is, until Ctrl-C."""
     from fedlin.deploy.remote import take_part
 
+    _end_in_order()
     with _errors():
         take_part(kit)
 
@@ -113,6 +118,12 @@ def logs(
             typer.echo(line)
 
 
+def _end_in_order() -> None:
+    """A request to end is as good as Ctrl-C, and FLARE's own warnings about a lost server are not for the terminal."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
 class _Lines:
     """A line whenever the rounds or who is late have changed, at most one a second."""
 
@@ -120,8 +131,6 @@ class _Lines:
         self._shown = 0.0
 
     def __call__(self, now: "Standing | None") -> None:
-        import time
-
         if now is not None and time.monotonic() - self._shown >= 1.0:
             self._shown = time.monotonic()
             typer.echo(_line(now))
