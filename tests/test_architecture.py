@@ -31,7 +31,7 @@ INNER = (
     "theory",
     "data",
 )
-OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "sklearn", "trackers")
+OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "deploy", "sklearn", "trackers")
 HEAVY = ("pandas", "pyarrow", "pydantic", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
 
 

@@ -75,7 +75,10 @@ def begun(folder: Path, until: Callable[[], bool]) -> "subprocess.Popen[str]":
 def test_a_killed_grid_goes_on_and_measures_the_same_to_the_last_bit(inside: Path) -> None:
     """Ctrl-C in the first member, SIGKILL in the fourth, and the end is that of a grid left alone."""
     write(inside, **GRID)
-    folder, finished = inside / "killed", lambda: len(list((inside / "killed" / "runs").glob("*.npz")))
+    folder = inside / "killed"
+
+    def finished() -> int:
+        return len(list((folder / "runs").glob("*.npz")))
 
     first = begun(folder, lambda: (folder / "runs" / "0000.ckpt").exists())
     first.send_signal(signal.SIGINT)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlin import cli_federation
 from fedlin.errors import FedLinError
 from fedlin.experiments import cli as experiments
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(cli_federation.app, name="federation")
 
 
 def _version(asked: bool) -> None:

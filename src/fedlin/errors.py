@@ -39,3 +39,7 @@ class NotFiniteError(WireError):
 
 class FederationError(FedLinError):
     """A federation cannot start or go on."""
+
+
+class DeployError(FedLinError):
+    """A federation cannot be set up, started or read as asked."""

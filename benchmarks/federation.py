@@ -1,0 +1,158 @@
+"""What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback] [ray] [flare]`.
+
+Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
+same size, in the same processes: what remains is fedlin's.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import fedlin
+from fedlin.core import Algorithm
+from fedlin.transports.loopback import Loopback
+from fedlin.transports.routed import Routed, by_name
+from fedlin.transports.transport import Handler, Transport
+
+CLIENTS = tuple(f"site-{number}" for number in range(5))
+FOUND = "found.json"
+TOP = fedlin.top_k(1000)
+CHANGES = fedlin.innovation(TOP)
+EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, model_downlink=CHANGES)
+RUNS: dict[str, tuple[int, Any, Algorithm[Any, Any], int]] = {  # entries, precision, method, rounds
+    "small": (100, np.float64, fedlin.fedlin(), 40),
+    "sparse": (100_000, np.float32, EVERY_MESSAGE, 6),
+    "large": (1_000_000, np.float32, fedlin.fedlin(), 4),
+}
+
+
+def distance(x: Any, rows: Any) -> Any:
+    """A loss that costs next to nothing, whatever the size of the model."""
+    return 0.5 * ((x - rows[0]) ** 2).sum()
+
+
+def make(name: str, folder: str = "") -> Handler:
+    """A client of every run, and of the bare calls."""
+
+    def one(run: str) -> Handler:
+        if run == "calls":
+            return lambda phase, payload: payload
+        dim, dtype, algorithm, _ = RUNS[run]
+        centre = np.random.default_rng(CLIENTS.index(name)).standard_normal((1, 1, dim)).astype(dtype)
+        return fedlin.Client(algorithm, fedlin.problems.from_loss(distance, np.zeros(dim, dtype), centre)).handle
+
+    return by_name(one)
+
+
+def measure(transport: Transport, calls: Callable[[bytes], object]) -> dict[str, float]:
+    """Every number of one transport; `calls` makes a bare call to all clients and waits for the answers."""
+    found: dict[str, float] = {}
+    payload = bytes(8 * 100)
+    found["calls"] = _median(lambda: (calls(payload), calls(payload)), 40)
+    for run, (dim, dtype, algorithm, rounds) in RUNS.items():
+        plan = fedlin.Plan(tau=1, eta=0.1)
+        carrier = Routed(transport, run)
+        result = fedlin.serve(algorithm, carrier, plan, rounds, dim=dim, dtype=dtype, expect=CLIENTS)
+        # The first rounds compile; the opening one is sent in full whatever the compressor.
+        found[run] = median(np.diff(result.seconds)[2:])
+        for way in ("up", "down"):
+            wire, own = (np.diff(getattr(result, f"{kind}_{way}"))[-1] for kind in ("wire", "bytes"))
+            found[f"{run} {way}"] = wire / own
+            found[f"{run} bytes"] = found.get(f"{run} bytes", 0.0) + float(wire)
+    return found
+
+
+def _median(act: Callable[[], object], times: int) -> float:
+    seconds = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        act()
+        seconds.append(time.perf_counter() - begun)
+    return median(seconds)
+
+
+def over_loopback() -> dict[str, float]:
+    """All in this process."""
+    return _plainly(Loopback({name: make(name) for name in CLIENTS}))
+
+
+def over_ray() -> dict[str, float]:
+    """Actors, one a core."""
+    from fedlin.transports.ray import RayTransport
+
+    return _plainly(RayTransport(make, CLIENTS))
+
+
+def _plainly(transport: Transport) -> dict[str, float]:
+    try:
+        return measure(transport, lambda payload: transport.exchange("calls/x", payload, CLIENTS, 600.0))
+    finally:
+        transport.close()
+
+
+def run_server(transport: Transport, folder: str) -> None:
+    """FLARE's job: the bare calls are FLARE's own, to the whole group of sites."""
+    from nvflare.collab import collab
+
+    from fedlin.deploy.programs import conclude
+
+    found = measure(transport, lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload))
+    (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
+    conclude(Path(folder), {"status": "done"})
+
+
+def over_flare() -> dict[str, float]:
+    """A process for the server and for each site, mutual TLS."""
+    import socket
+
+    from fedlin.deploy.local import Local
+    from fedlin.deploy.project import create
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    with tempfile.TemporaryDirectory() as folder:
+        project = create(Path(folder) / "federation", CLIENTS, "localhost", port)
+        end = Local(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make"}).run()
+        if end["status"] != "done":
+            raise RuntimeError(end["error"])
+        found: dict[str, float] = json.loads((project.server / FOUND).read_text(encoding="utf-8"))
+    return found
+
+
+_NAME = "benchmarks.federation"
+TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare}
+
+
+def main() -> None:
+    """A table with one row a transport."""
+    table = Table(title="Five clients, two exchanges a round", title_justify="left")
+    titles = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "MB/s", "wire/own, TOP-1 % of 10⁵")
+    for title in titles:
+        table.add_column(title)
+    for name in sys.argv[1:] or TRANSPORTS:
+        found = TRANSPORTS[name]()
+        table.add_row(
+            name,
+            f"{found['calls']:.4f}",
+            f"{found['small']:.4f}",
+            f"{found['small'] / found['calls']:.2f}",
+            f"{found['large']:.2f}",
+            f"{found['large bytes'] / found['large'] / 1e6:.0f}",
+            f"{found['sparse up']:.4f} up, {found['sparse down']:.4f} down",
+        )
+    Console().print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", table)
+
+
+if __name__ == "__main__":
+    main()

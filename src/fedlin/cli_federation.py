@@ -1,0 +1,150 @@
+"""The `fedlin federation` commands."""
+
+import json
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedlin.errors import FedLinError
+
+if TYPE_CHECKING:
+    from fedlin.deploy.status import Standing
+
+app = typer.Typer(
+    help="Set up, run and watch a federation over NVIDIA FLARE.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except FedLinError as error:
+        typer.echo(f"fedlin: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+@app.command()
+def init(
+    sites: Annotated[list[str], typer.Argument(metavar="SITE", help="The sites' names.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("federation"),
+    server: Annotated[str, typer.Option(help="Name or address at which sites reach the server.")] = "localhost",
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="The server's port.")] = 8002,
+) -> None:
+    """Write a federation that runs as it is: certificates, settings, and a client.py for each site."""
+    from fedlin.deploy.project import create
+
+    with _errors():
+        create(out, sites, server, port)
+    typer.echo(f"Wrote {out}. Try it on this machine: fedlin federation start --local {out}")
+
+
+@app.command()
+def start(
+    folder: Folder,
+    local: Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")] = False,
+) -> None:
+    """Send the job and stay until the run is over; what crashes meanwhile goes on from what was saved.
+
+    Leaves with 0 where the run was done, 1 where it failed or diverged, 2 where the request cannot be met.
+    """
+    from fedlin.deploy.local import Local
+    from fedlin.deploy.project import Project
+    from fedlin.deploy.remote import attend
+
+    _end_in_order()
+    with _errors():
+        project = Project.read(folder)
+        end = Local(project).run(_Lines()) if local else attend(project)
+    typer.echo(f"{end['status']}: {end.get('error') or _model(project.server, local)}")
+    raise typer.Exit(0 if end["status"] in ("done", "stopped") else 1)
+
+
+@app.command()
+def join(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's or a site's folder, copied here.")],
+) -> None:
+    """Take part from this machine: run the server or the site whose folder this is, until Ctrl-C."""
+    from fedlin.deploy.remote import take_part
+
+    _end_in_order()
+    with _errors():
+        take_part(kit)
+
+
+@app.command()
+def status(
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Where the run stands: rounds, how far the model still moves, bytes, and who is late."""
+    from fedlin.deploy.driver import outcome
+    from fedlin.deploy.status import server_folder, standing
+
+    with _errors():
+        server = server_folder(folder)
+        now, end = standing(server), outcome(server)
+    if as_json:
+        typer.echo(json.dumps({"standing": None if now is None else vars(now), "outcome": end}))
+        return
+    typer.echo("No round yet." if now is None else _line(now))
+    for event in [] if now is None else now.events[-5:]:
+        facts = {name: value for name, value in event.items() if name not in ("event", "round", "time")}
+        typer.echo(f"  after round {event['round']}: {event['event']} {facts or ''}".rstrip())
+    if end is not None:
+        typer.echo(f"{end['status']}: {end.get('error') or _model(server, True)}")
+
+
+@app.command()
+def logs(
+    folder: Folder,
+    site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
+    lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
+) -> None:
+    """The last lines the server wrote about its rounds, or of what a site's process said."""
+    from fedlin.deploy.status import log_lines
+
+    with _errors():
+        for line in log_lines(folder, site)[-lines:]:
+            typer.echo(line)
+
+
+def _end_in_order() -> None:
+    """A request to end is as good as Ctrl-C, and FLARE's own warnings about a lost server are not for the terminal."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+class _Lines:
+    """A line whenever the rounds or who is late have changed, at most one a second."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+
+    def __call__(self, now: "Standing | None") -> None:
+        if now is not None and time.monotonic() - self._shown >= 1.0:
+            self._shown = time.monotonic()
+            typer.echo(_line(now))
+
+
+def _line(now: "Standing") -> str:
+    late = f", late: {', '.join(now.late)}" if now.late else ""
+    return (
+        f"round {now.round}: moved by {now.move:.2e}, up {now.bytes_up:,} B, down {now.bytes_down:,} B, "
+        f"{now.seconds:.1f} s{late}"
+    )
+
+
+def _model(server: Path, local: bool) -> str:
+    from fedlin.deploy.programs import MODEL
+
+    return f"the model is in {server / MODEL}" if local else f"the model is in the server's folder, {MODEL}"

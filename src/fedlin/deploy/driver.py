@@ -1,0 +1,81 @@
+"""Sends the job to a federation and sends it again after a crash, until the run is over.
+
+FLARE ends a job when a site dies and does not take a restarted site back into one, nor does it resume a job of a server
+that was killed. The state of a run is therefore ours: the server's and each site's folder hold it, and a job sent again
+goes on from there.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from fedlin.deploy.kits import ADMIN
+
+OUTCOME = "outcome.json"  # in the server's folder: how the run ended, written by the run itself
+
+
+class Driver:
+    """One run, from the admin's kit."""
+
+    def __init__(self, admin: Path, job: Path, sites: Sequence[str]) -> None:
+        self.admin = admin.resolve()
+        self.job = job.resolve()
+        self.sites = set(sites)
+        self.submissions = 0
+        self.ended: str | None = None  # what FLARE says of the latest job that is over
+        self._session: Any = None
+        self._job_id: str | None = None
+
+    def advance(self) -> bool:
+        """One look at the federation: submit if nothing runs; whether a job runs now."""
+        try:
+            session = self._connect()
+            if self._job_id is not None:
+                status = str(session.get_job_meta(self._job_id)["status"])
+                if not status.startswith("FINISHED"):
+                    return True
+                self._job_id, self.ended = None, status
+                return False
+            if {client.name for client in session.get_system_info().client_info} >= self.sites:
+                self._job_id = session.submit_job(str(self.job))
+                self.submissions += 1
+                return True
+        except Exception:  # FLARE raises many kinds where the server went away
+            self.forget()
+        return False
+
+    def resubmit(self) -> None:
+        """End the job, since a site has come back and a running job does not take it in."""
+        if self._session is not None and self._job_id is not None:
+            try:
+                self._session.abort_job(self._job_id)
+            except Exception:
+                self.forget()
+
+    def forget(self) -> None:
+        """The server has gone, and with it the session and the job."""
+        self._job_id = None
+        if self._session is not None:
+            session, self._session = self._session, None
+            with suppress(Exception):
+                session.close()
+
+    def _connect(self) -> Any:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        if self._session is None:
+            with redirect_stdout(StringIO()):
+                self._session = new_secure_session(ADMIN, str(self.admin), timeout=5.0, auto_login_max_tries=1)
+        return self._session
+
+
+def outcome(server: Path) -> dict[str, Any] | None:
+    """How the run ended, if it did."""
+    try:
+        found: dict[str, Any] = json.loads((server / OUTCOME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found

@@ -1,0 +1,59 @@
+"""The whole federation on this machine: a process for the server and one for each site, over mutual TLS."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedlin.deploy.driver import OUTCOME, Driver, outcome
+from fedlin.deploy.processes import PROGRAMS, Kind, Process, stop_all
+from fedlin.deploy.project import Project
+from fedlin.deploy.status import Standing, standing
+
+Watch = Callable[[Standing | None], object]
+_POLL = 0.2
+_FRUITLESS = 5  # jobs in a row that brought no round
+
+
+class Local:
+    """The processes of a federation; what dies is started again, and the job goes on from what was saved."""
+
+    def __init__(self, project: Project, programs: Mapping[Kind, str] = PROGRAMS) -> None:
+        self.project = project
+        self.server = Process(project.server, "server", "server", programs["server"])
+        self.sites = {name: Process(project.site(name), "client", name, programs["client"]) for name in project.sites}
+        self.driver = Driver(project.admin, project.job, project.sites)
+
+    def run(self, watch: Watch = lambda standing: None) -> dict[str, Any]:
+        """Run to the end; how it ended."""
+        (self.project.server / OUTCOME).unlink(missing_ok=True)
+        try:
+            self.server.start()
+            for site in self.sites.values():
+                site.start()
+            return self._attend(watch)
+        finally:
+            self.driver.forget()
+            stop_all([self.server, *self.sites.values()])
+
+    def _attend(self, watch: Watch) -> dict[str, Any]:
+        seen, submitted = -1, 0
+        while (found := outcome(self.project.server)) is None:
+            self._revive()
+            self.driver.advance()
+            now = standing(self.project.server)
+            if now is not None and now.round != seen:
+                seen, submitted = now.round, self.driver.submissions
+            if self.driver.submissions - submitted > _FRUITLESS:
+                return {"status": "failed", "error": f"{_FRUITLESS} jobs in a row brought no round: see the logs."}
+            watch(now)
+            time.sleep(_POLL)
+        return found
+
+    def _revive(self) -> None:
+        if not self.server.alive():
+            self.driver.forget()
+            self.server.start()
+        for site in self.sites.values():
+            if not site.alive():
+                site.start()
+                self.driver.resubmit()

@@ -1,0 +1,84 @@
+"""A federation's folder: what goes to the server, to each site and to the admin.
+
+federation/
+  server/          to the machine that leads
+  sites/NAME/      to each site; client.py is for its owner to write
+  admin/           who sends the job
+  job/             what is sent
+  authority/       the key that signs certificates; keep it where nobody else reads
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedlin.deploy.job import write_job
+from fedlin.deploy.kits import write_kits
+from fedlin.deploy.programs import CLIENT
+from fedlin.deploy.settings import NAME, read_settings
+from fedlin.deploy.template import client_text, settings_text
+from fedlin.errors import DeployError
+
+_ALLOWED = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_TAKEN = {"server", "admin"}
+
+
+@dataclass(frozen=True)
+class Project:
+    """The parts of a federation's folder."""
+
+    folder: Path
+    sites: tuple[str, ...]
+
+    @property
+    def server(self) -> Path:
+        """The server's kit."""
+        return self.folder / "server"
+
+    @property
+    def admin(self) -> Path:
+        """The kit of who sends the job."""
+        return self.folder / "admin"
+
+    @property
+    def job(self) -> Path:
+        """What is sent."""
+        return self.folder / "job"
+
+    def site(self, name: str) -> Path:
+        """A site's kit."""
+        return self.folder / "sites" / name
+
+    @classmethod
+    def read(cls, folder: Path) -> "Project":
+        """The federation in a folder, with its settings copied to every part that is here."""
+        if not (folder / "server").is_dir():
+            raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
+        settings = read_settings(folder)
+        project = cls(folder, settings.sites)
+        missing = [name for name in settings.sites if not project.site(name).is_dir()]
+        if missing:
+            raise DeployError(f"{folder / NAME} names {missing[0]}, which has no folder in {folder / 'sites'}.")
+        text = (folder / NAME).read_text(encoding="utf-8")
+        for part in (project.server, *map(project.site, project.sites)):
+            (part / NAME).write_text(text, encoding="utf-8")
+        write_job(project.job, settings.quorum or len(settings.sites))
+        return project
+
+
+def create(folder: Path, sites: Sequence[str], host: str, port: int) -> Project:
+    """Write a new federation that runs as it is; sites reach its server at `host`."""
+    for name in sites:
+        if not _ALLOWED.fullmatch(name) or name in _TAKEN:
+            raise DeployError(f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter first.")
+    if not sites or len(set(sites)) != len(sites):
+        raise DeployError(f"sites = {list(sites)} is not allowed: give each site a name of its own.")
+    if folder.exists() and any(folder.iterdir()):
+        raise DeployError(f"{folder} is not empty: name a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_kits(folder, sites, host, "127.0.0.1" if host == "localhost" else host, port)
+    (folder / NAME).write_text(settings_text(sites), encoding="utf-8")
+    for number, name in enumerate(sites):
+        (folder / "sites" / name / CLIENT).write_text(client_text(name, number), encoding="utf-8")
+    return Project.read(folder)

@@ -1,0 +1,59 @@
+"""A federation on many machines: what runs on each of them, and on that of who sends the job."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from fedlin.deploy.driver import Driver
+from fedlin.deploy.processes import PROGRAMS, Process
+from fedlin.deploy.project import Project
+from fedlin.errors import DeployError
+
+_POLL = 1.0
+_DONE = "FINISHED:COMPLETED"
+_SHORT, _FRUITLESS = 60.0, 5  # after so many jobs in a row that lasted less than so many seconds, something is wrong
+
+
+def take_part(kit: Path) -> None:
+    """Run the server or the site whose folder this is, and start it again when it dies, until interrupted."""
+    process = _process(kit)
+    try:
+        while True:
+            if not process.alive():
+                process.start()
+            time.sleep(_POLL)
+    except KeyboardInterrupt:
+        return
+    finally:
+        process.stop()
+
+
+def attend(project: Project) -> dict[str, Any]:
+    """Send the job, and send it again whenever it ended before the run did."""
+    driver = Driver(project.admin, project.job, project.sites)
+    quick, begun = 0, time.monotonic()
+    try:
+        while driver.ended != _DONE:
+            if driver.ended is not None:  # a job that went on for a while brought rounds, which are saved
+                quick = quick + 1 if time.monotonic() - begun < _SHORT else 0
+                if quick == _FRUITLESS:
+                    return {"status": "failed", "error": f"{quick} jobs in a row ended at once: see the server's log."}
+            submitted, driver.ended = driver.submissions, None
+            driver.advance()
+            if driver.submissions > submitted:
+                begun = time.monotonic()
+            time.sleep(_POLL)
+        return {"status": "done"}
+    finally:
+        driver.forget()
+
+
+def _process(kit: Path) -> Process:
+    if (kit / "startup" / "fed_server.json").is_file():
+        return Process(kit, "server", "server", PROGRAMS["server"])
+    client = kit / "startup" / "fed_client.json"
+    if client.is_file():
+        name = json.loads(client.read_text(encoding="utf-8"))["client"]["fqsn"]
+        return Process(kit, "client", name, PROGRAMS["client"])
+    raise DeployError(f"{kit} is neither a server's nor a site's folder: copy one that fedlin federation init wrote.")

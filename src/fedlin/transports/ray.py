@@ -1,0 +1,128 @@
+"""Ray carries the messages: clients live in actors, each on a core of its own with as many clients as fit.
+
+For one machine or a cluster whose members trust each other: Ray pickles what it sends. It is also how clients that hold
+one core each, such as PyTorch models, are run on all cores.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedlin.errors import ArgumentError
+from fedlin.transports.transport import Enough, Handler
+
+LOOPBACK = "127.0.0.1"
+# Ray gives a node the machine's own address, whatever it is told, unless it believes to run where clusters are unusual.
+_SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class RayTransport:
+    """The server's side, and the actors that hold the clients.
+
+    `make(name)` is called where the client lives and gives its handler; `workers` actors share the clients between
+    them, one a core unless told. A Ray that runs already is used as it is; one started here listens on 127.0.0.1 only
+    and ends with `close`.
+    """
+
+    def __init__(self, make: Callable[[str], Handler], names: Sequence[str], workers: int | None = None) -> None:
+        if not names or len(set(names)) != len(names):
+            raise ArgumentError(f"names = {list(names)!r} is not allowed: give each client a name of its own.")
+        count = min(len(names), workers or os.cpu_count() or 1)
+        ray, self._started = _start(count)
+        self._ray = ray
+        actor = ray.remote(num_cpus=1, max_restarts=-1)(_Shard)
+        shards = [actor.remote(make) for _ in range(count)]
+        self._shards = {name: shards[position % count] for position, name in enumerate(sorted(names))}
+        try:
+            ray.get([shard.ready.remote() for shard in shards])
+        except ray.exceptions.RayError as error:
+            self.close()
+            raise ArgumentError(f"make = {make!r} cannot be used in Ray's processes: {error}") from error
+
+    def clients(self) -> Sequence[str]:
+        """Everyone: an actor that dies is started again."""
+        return list(self._shards)
+
+    def exchange(
+        self,
+        phase: str,
+        payloads: bytes | Mapping[str, bytes],
+        clients: Sequence[str],
+        timeout: float,
+        enough: Enough | None = None,
+    ) -> Mapping[str, bytes]:
+        """Ask the named clients and gather what they answer in time; who fails is absent."""
+        ray, deadline = self._ray, time.monotonic() + timeout
+        shared = ray.put(payloads) if isinstance(payloads, bytes) else None
+        calls: dict[Any, str] = {}
+        for name in clients:
+            payload = shared if isinstance(payloads, bytes) else payloads[name]
+            calls[self._shards[name].answer.remote(name, phase, payload)] = name
+        replies: dict[str, bytes] = {}
+        waiting = list(calls)
+        while waiting and not (replies and enough is not None and enough(replies)):
+            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                break
+            for call in done:
+                try:
+                    replies[calls[call]] = ray.get(call)
+                except ray.exceptions.RayError:  # its handler raised, or its actor died
+                    continue
+        return replies
+
+    def close(self) -> None:
+        """End the actors, and Ray where it was started here."""
+        for shard in set(self._shards.values()):
+            self._ray.kill(shard)
+        self._shards = {}
+        if self._started:
+            self._ray.shutdown()
+
+
+class _Shard:
+    """An actor: some clients in one process, answering one message at a time."""
+
+    def __init__(self, make: Callable[[str], Handler]) -> None:
+        self.make = make
+        self.handlers: dict[str, Handler] = {}
+
+    def ready(self) -> None:
+        pass
+
+    def answer(self, name: str, phase: str, payload: bytes) -> bytes:
+        if name not in self.handlers:
+            self.handlers[name] = self.make(name)
+        return self.handlers[name](phase, payload)
+
+
+def _start(cores: int) -> tuple[Any, bool]:
+    """Ray, and whether it was started here."""
+    late = "ray" in sys.modules and any(name not in os.environ for name in _SETTINGS)
+    os.environ.update({name: os.environ.get(name, value) for name, value in _SETTINGS.items()})
+    try:
+        import ray
+    except ImportError as error:
+        raise ArgumentError("This transport needs Ray: pip install 'fedlin[ray]'.") from error
+    if ray.is_initialized():
+        return ray, False
+    if late:
+        raise ArgumentError(
+            "Ray was imported before this transport and would listen on every address of this machine: make the "
+            "transport first, or start Ray yourself with ray.init() and its addresses as you want them."
+        )
+    ray.init(
+        "local",
+        num_cpus=cores,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}},  # actors import what their maker can
+    )
+    addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
+    if addresses != {LOOPBACK}:
+        ray.shutdown()
+        raise ArgumentError(f"Ray took the address {', '.join(addresses)} instead of {LOOPBACK}: use ray 2.60.")
+    return ray, True

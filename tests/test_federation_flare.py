@@ -1,0 +1,204 @@
+"""Whole federations over NVIDIA FLARE: processes of their own, mutual TLS, one machine."""
+
+import datetime
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+import fedlin
+from federated_rows import NAMES, assert_as_simulated
+from fedlin.deploy.local import Local
+from fedlin.deploy.processes import Kind, Process
+from fedlin.deploy.project import Project, create
+from fedlin.deploy.settings import read_settings
+from fedlin.deploy.status import lines
+
+pytestmark = pytest.mark.slow
+PROGRAMS: dict[Kind, str] = {"server": "federated_rows:serve_rows", "client": "federated_rows:make_rows"}
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # how gRPC begins to speak
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _importable() -> Iterator[None]:
+    """FLARE's processes import what the tests do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Seen:
+    """What was seen of a federation while it ran."""
+
+    def __init__(self, project: Project, port: int, stranger: Project) -> None:
+        self.project = project
+        self.port = port
+        self.stranger = stranger
+        self.addresses: set[str] = set()
+        self.greeted: dict[str, bool] = {}
+        self.end: dict[str, Any] = {}
+        self.left: list[psutil.Process] = []
+
+    def look(self, federation: Local) -> None:
+        """Who listens where, and whom the server speaks to; once, while the job runs."""
+        processes = [federation.server, *federation.sites.values()]
+        if self.greeted or len(federation.server.members()) < 2:
+            return
+        self.addresses = {address for process in processes for address in listening(process)}
+        own, other = (project.site(NAMES[0]) / "startup" for project in (self.project, self.stranger))
+        expired = expired_certificate(self.project)
+        for name, certificate in {
+            "its own": (own / "client.crt", own / "client.key"),
+            "another authority's": (other / "client.crt", other / "client.key"),
+            "an expired one": expired,
+            "none": None,
+        }.items():
+            self.greeted[name] = speaks(self.port, own / "rootCA.pem", certificate)
+
+
+def listening(process: Process) -> Iterator[str]:
+    for member in process.members():
+        for connection in member.net_connections(kind="inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                yield connection.laddr.ip.removeprefix("::ffff:")
+
+
+def speaks(port: int, authority: Path, certificate: tuple[Path, Path] | None) -> bool:
+    """Whether the server answers somebody with this certificate."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.set_alpn_protocols(["h2"])
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as tls,
+        ):
+            tls.sendall(PREFACE)
+            return bool(tls.recv(1))
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+def expired_certificate(project: Project) -> tuple[Path, Path]:
+    """Signed by the federation's own authority, for a year that is over."""
+    state = json.loads((project.folder / "authority" / "cert.json").read_text())
+    root = x509.load_pem_x509_certificate(state["root_cert"].encode())
+    signer = serialization.load_pem_private_key(state["root_pri_key"].encode(), password=None)
+    assert isinstance(signer, rsa.RSAPrivateKey)
+    key = rsa.generate_private_key(65537, 2048)
+    today = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAMES[0])]))
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=400))
+        .not_valid_after(today - datetime.timedelta(days=35))
+        .sign(signer, hashes.SHA256())
+    )
+    paths = project.folder / "expired.crt", project.folder / "expired.key"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    formats = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL)
+    paths[1].write_bytes(key.private_bytes(*formats, serialization.NoEncryption()))
+    return paths
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder, port = tmp_path_factory.mktemp("flare"), free_port()
+    project = create(folder / "own", NAMES, "localhost", port)
+    found = Seen(project, port, create(folder / "stranger", NAMES, "localhost", port))
+    federation = Local(project, PROGRAMS)
+    found.end = federation.run(lambda standing: found.look(federation))
+    found.left = [member for process in (federation.server, *federation.sites.values()) for member in process.members()]
+    return found
+
+
+def test_every_method_gives_the_simulated_models(seen: Seen) -> None:
+    assert seen.end == {"status": "done"}
+    assert_as_simulated(seen.project.server)
+
+
+def test_everything_listens_on_this_machine_only_and_nothing_stays(seen: Seen) -> None:
+    assert seen.addresses == {"127.0.0.1"}
+    assert seen.left == []
+
+
+def test_only_a_certificate_of_this_federation_is_let_in(seen: Seen) -> None:
+    assert seen.greeted == {"its own": True, "another authority's": False, "an expired one": False, "none": False}
+
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line.split("#")[0].split()[1:] for line in README.splitlines() if line.startswith("fedlin federation")]
+
+
+def test_the_readmes_commands_run_a_federation_that_survives_a_crash(tmp_path: Path) -> None:
+    """A site is killed on the way, and the model is the simulator's."""
+    init, start, status, logs = ([sys.executable, "-m", "fedlin", *words] for words in COMMANDS)
+    subprocess.run([*init, "--port", str(free_port())], cwd=tmp_path, check=True)
+    folder = tmp_path / "federation"
+    settings = folder / "federation.toml"
+    settings.write_text(settings.read_text().replace("rounds = 200", "rounds = 60"))
+    with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            wait_for_round(folder, 5, run)
+            for member in Process(folder / "sites" / "south", "client", "south", "").members():
+                os.kill(member.pid, signal.SIGKILL)
+            said, _ = run.communicate(timeout=300)
+        finally:
+            if run.poll() is None:
+                run.send_signal(signal.SIGINT)
+    assert run.returncode == 0
+    assert said.splitlines()[-1].startswith("done")
+    assert "resumed" in [line.get("event") for line in lines(folder / "server")]
+    shown, logged = (subprocess.run(words, cwd=tmp_path, check=True, capture_output=True) for words in (status, logs))
+    assert shown.stdout.startswith(b"round 60:")
+    assert json.loads(logged.stdout.splitlines()[-1])["round"] == 60
+
+    told = read_settings(folder)
+    problem = drawn_problem(2)
+    expected = fedlin.simulate(told.algorithm, problem, told.plan, told.rounds, seed=told.seed)
+    np.testing.assert_allclose(np.load(folder / "server" / "model.npy"), expected.x, rtol=1e-10, atol=1e-10)
+
+
+def wait_for_round(folder: Path, number: int, run: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 240
+    while not any(line.get("round", 0) >= number for line in lines(folder / "server")):
+        assert run.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def drawn_problem(sites: int) -> fedlin.problems.Problem:
+    """The data that the template's sites draw."""
+    features, targets = [], []
+    for seed in range(sites):
+        rng = np.random.default_rng(seed)
+        features.append(rng.normal(size=(100, 20)))
+        targets.append(features[-1] @ rng.normal(size=20) + 0.1 * rng.normal(size=100))
+    return fedlin.problems.regression(features, targets)
