@@ -31,7 +31,7 @@ INNER = (
     "data",
 )
 OUTER = ("engines", "transports", "report", "cli", "claims", "sklearn", "trackers")
-HEAVY = ("pandas", "pyarrow", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
+HEAVY = ("pandas", "pyarrow", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch", "tensorboardX", "mlflow")
 
 
 def name(path: Path) -> str:
