@@ -32,7 +32,20 @@ INNER = (
     "data",
 )
 OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "deploy", "sklearn", "trackers")
-HEAVY = ("pandas", "pyarrow", "pydantic", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
+HEAVY = (
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "matplotlib",
+    "plotly",
+    "rich",
+    "typer",
+    "sklearn",
+    "torch",
+    "tensorboardX",
+    "mlflow",
+    "dp_accounting",
+)
 
 
 def name(path: Path) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory
+from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory, trackers
 from fedlin.errors import ArgumentError, CheckpointError, DataError, FedLinError, PlanError, UnknownError
 
 M, D = 3, 2
@@ -540,6 +540,9 @@ CASES = [
     Case("path a number", lambda: data.read(3), ArgumentError, ("path = 3", "folder", "glob")),  # type: ignore[arg-type]
     Case("path empty", lambda: data.read([]), ArgumentError, ("path = []", "folder", "glob")),
     Case("path nowhere", lambda: data.read("no/such/file.csv"), DataError, ("no/such/file.csv", "neither")),
+    # Trackers
+    Case("folder a number", lambda: trackers.tensorboard(3), ArgumentError, ("folder = 3", "path")),  # type: ignore[arg-type]
+    Case("experiment empty", lambda: trackers.mlflow(""), ArgumentError, ("experiment = ''", "name")),
     # Theory
     Case(
         "delta, server", lambda: theory.server_sparse(QUADRATIC, 1, 0.5), ArgumentError, ("delta = 0.5", "at least 1")
