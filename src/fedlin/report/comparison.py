@@ -39,28 +39,28 @@ class Chapter:
 
 
 def write_comparison(
-    chapters: Sequence[Chapter], folder: Path, *, title: str, command: str, files: dict[str, str]
+    chapters: Sequence[Chapter], folder: Path, *, title: str, footer: str, files: dict[str, str], pictures: bool
 ) -> Path:
-    """Write the page into `folder`, with its pictures and further files, and return its path."""
+    """Write the page into `folder`, with further files of text, and return its path; `pictures` adds PNG and SVG."""
+    downloads = " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files)
     html = shell(
         title,
         LEAD,
         "",
-        *(_chapter(chapter) for chapter in chapters),
-        footer=f"Made by <code>{escape(command)}</code>. "
-        + " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files),
+        *(_chapter(chapter, pictures) for chapter in chapters),
+        footer=f"{escape(footer)} {downloads}",
     )
     figures = {f"{chapter.id}-{figure.name}": figure for chapter in chapters for figure in chapter.figures}
-    return write_page(folder, html, figures, files, pictures=True)
+    return write_page(folder, html, figures, files, pictures)
 
 
-def _chapter(chapter: Chapter) -> str:
+def _chapter(chapter: Chapter, pictures: bool) -> str:
     won = "".join(f"<li>{escape(finding)}</li>" for finding in chapter.findings)
     parts = [
         settings(chapter.setting),
         f'<ul class="findings">{won}</ul>' if won else "",
         *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[:1]),
-        *(picture(figure, f"{chapter.id}-{figure.name}", pictures=True) for figure in chapter.figures),
+        *(picture(figure, f"{chapter.id}-{figure.name}", pictures) for figure in chapter.figures),
         *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[1:]),
         *(_image(caption, png) for caption, png in chapter.images.items()),
     ]
