@@ -47,7 +47,8 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
     folder = folder_of()
     console = Console()
     done = sum(folder.finished(job.member) for job in ready)
-    typer.echo(f"{folder.path}: {len(ready)} runs" + (f", {done} of them finished already" if done else ""))
+    told = f", {done} of them finished already" if done else ""
+    typer.echo(f"{folder.path}: {len(ready)} {'run' if len(ready) == 1 else 'runs'}{told}")
     try:
         play(folder, ready, say=typer.echo, progress=console.is_terminal)
         made = f"Made by fedlin run {loaded.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."

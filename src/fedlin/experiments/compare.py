@@ -89,7 +89,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     images = {}
     if "picture" in known:
         images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
-    return Chapter(name, title, setting, winners(costs, experiment.measure), tables, (figure,), images), costs
+    return Chapter(name, title, setting, tables, winners(costs, experiment.measure), (figure,), images), costs
 
 
 def _kind(member: Member) -> str:
