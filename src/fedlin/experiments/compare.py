@@ -39,11 +39,10 @@ class Comparison:
     chapters: list[Chapter]
     costs: list[tuple[str, Cost]]
 
-    def write(self, home: Path, title: str, command: str) -> Path:
+    def write(self, home: Path, title: str, footer: str, pictures: bool) -> Path:
         """Write the page and the costs into a folder."""
-        return write_comparison(
-            self.chapters, home, title=title, command=command, files={"costs.csv": _csv(self.costs)}
-        )
+        files = {"costs.csv": _csv(self.costs)}
+        return write_comparison(self.chapters, home, title=title, footer=footer, files=files, pictures=pictures)
 
 
 def compare(folders: Sequence[Folder]) -> Comparison:
@@ -90,7 +89,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     images = {}
     if "picture" in known:
         images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
-    return Chapter(name, title, setting, winners(costs, experiment.measure), tables, (figure,), images), costs
+    return Chapter(name, title, setting, tables, winners(costs, experiment.measure), (figure,), images), costs
 
 
 def _kind(member: Member) -> str:
