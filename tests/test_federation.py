@@ -184,10 +184,11 @@ def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(f
 
 
 @pytest.mark.parametrize("kind", [*CLIENT_FAULTS, *SERVER_FAULTS])
-@pytest.mark.parametrize("client", [0, 2])
-def test_each_fault_in_every_exchange(kind: str, client: int) -> None:
-    result, transport = disturbed(ALL_LINKS, [Fault(number, client, kind) for number in range(0, 12, 3)], 4)
+@pytest.mark.parametrize(("client", "exchanges"), [(0, (1, 6, 10)), (2, (2, 9, 12))])
+def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int, ...]) -> None:
+    result, transport = disturbed(ALL_LINKS, [Fault(number, client, kind) for number in exchanges], 4)
     np.testing.assert_array_equal(result.x, simulate(ALL_LINKS, 4).x)
+    assert not events(result, "started afresh")
     assert kind in transport.met
 
 
@@ -240,6 +241,22 @@ def test_the_first_two_of_three_are_enough_while_one_is_dead() -> None:
     assert near(result.x)
     eager = serve(REMEMBERING, Loopback(sites(REMEMBERING)), 3, policy=Policy.first(2, **QUICK))
     assert [len(names) for names in eager.answered] == [2, 2, 2]
+
+
+def test_a_client_that_never_begins_is_asked_ever_more_rarely() -> None:
+    handlers = sites(REMEMBERING)
+    asked: list[bytes] = []
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        if name == "site-1" and phase == "begin":
+            asked.append(payload)
+            return None
+        reply: bytes = handlers[name](phase, payload)
+        return reply
+
+    result = serve(REMEMBERING, Wrapped(handlers, between), 20, policy=Policy.first(2, **QUICK))
+    assert result.answered == [["site-0", "site-2"]] * 20
+    assert len(asked) == 6  # after 0, 1, 2, 4, 8 and 16 rounds
 
 
 def test_a_client_that_misses_the_second_phase_keeps_what_was_counted_of_the_first() -> None:
@@ -472,6 +489,10 @@ def test_a_run_goes_on_where_it_ended_and_others_do_not(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.bytes_up[:5], first.bytes_up)
     np.testing.assert_array_equal(result.bytes_up, simulate(algorithm, 9).bytes_up)
     assert len(list(tmp_path.glob("server-*.ckpt"))) == 3
+    with open(tmp_path / "log.jsonl", "a") as log:
+        log.write('{"round": 9, "mo')  # cut off by a crash
+    longer = serve(algorithm, Loopback(handlers), 11, folder=tmp_path)
+    np.testing.assert_array_equal(longer.bytes_up, simulate(algorithm, 11).bytes_up)
     with pytest.raises(CheckpointError, match="another seed"):
         serve(algorithm, Loopback(handlers), 9, folder=tmp_path, seed=2)
     for path in tmp_path.glob("server-*.ckpt"):
