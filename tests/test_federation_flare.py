@@ -31,6 +31,7 @@ from fedlin.deploy.processes import Kind, Process
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import lines
+from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
 PROGRAMS: dict[Kind, str] = {"server": "federated_rows:serve_rows", "client": "federated_rows:make_rows"}
@@ -192,13 +193,3 @@ def wait_for_round(folder: Path, number: int, run: "subprocess.Popen[str]") -> N
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def drawn_problem(sites: int) -> fedlin.problems.Problem:
-    """The data that the template's sites draw."""
-    features, targets = [], []
-    for seed in range(sites):
-        rng = np.random.default_rng(seed)
-        features.append(rng.normal(size=(100, 20)))
-        targets.append(features[-1] @ rng.normal(size=20) + 0.1 * rng.normal(size=100))
-    return fedlin.problems.regression(features, targets)

@@ -43,7 +43,7 @@ def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port
     project = Project(PROJECT, "a federation of fedlin", props={"api_version": 3})
     project.set_server(host, PROJECT, {"fed_learn_port": port, "admin_port": port, "default_host": address})
     for site in sites:
-        project.add_client(site, PROJECT, {"allow_log_streaming": False})
+        project.add_client(site, PROJECT, {})
     project.add_admin(ADMIN, PROJECT, {"role": "project_admin"})
     builders = [
         WorkspaceBuilder(template_file=["master_template.yml"]),
@@ -90,7 +90,7 @@ def configure_server(kit: Path) -> None:
 def _refuse_code(local: Path) -> None:
     resources = _default(local, "resources.json")
     resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
-    resources["class_allow_list"] = list(_COMPONENTS)
+    resources |= {"class_allow_list": list(_COMPONENTS), "allow_log_streaming": False}
     _write(local / "resources.json", resources)
     permissions = _default(local, "authorization.json")
     everything = dict.fromkeys(permissions["permissions"]["lead"], "any")
