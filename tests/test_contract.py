@@ -26,6 +26,7 @@ from fedlin.engines.round import Clients, Cohort, play_round
 from fedlin.errors import FedLinError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
+from fedlin.transports.loopback import Loopback
 from quadratics import CLIENTS, DIM, ETA, TAU, X0, A, Array, B, assert_close, problem
 
 SHORT = 12
@@ -304,6 +305,24 @@ def test_a_share_of_the_clients_is_drawn_anew_every_round(method: str) -> None:
     calls = np.diff(result.gradients)
     assert len(set(calls.tolist())) > 10  # τ_i all differ, so other cohorts take other numbers of steps
     assert np.mean(calls) == pytest.approx(4 * TAU.mean(), rel=0.05)
+
+
+@every_row()
+def test_a_federation_takes_the_same_steps(row: Row) -> None:
+    """Seven machines and a server, each with its own part of the numbers, make the simulated run."""
+    recipe = row.algorithm().recipe
+    assert recipe is not None
+    numbers = {name: getattr(problem(), name) if value is None else value for name, value in recipe.numbers}
+    algorithm = getattr(fedlin.algorithms, row.method)(**{**row.arguments, **numbers})
+    sites = {f"site-{i}": fedlin.Client(algorithm, problem().client(i)).handle for i in range(CLIENTS)}
+    models = [X0]
+    result = fedlin.serve(
+        algorithm, Loopback(sites), row.plan(problem()), SHORT, seed=1, x0=X0, on_round=lambda t, x, _: models.append(x)
+    )
+    simulated = run(row, SHORT, x0=X0)
+    assert_close(np.array(models), simulated.iterates, 1e-10)
+    for name in ("bytes_up", "bytes_down", "gradients"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(simulated, name))
 
 
 def sent_by_hand(row: Row, rounds: int) -> tuple[list[int], list[int]]:

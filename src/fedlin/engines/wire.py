@@ -51,6 +51,9 @@ class Kind(IntEnum):
     REFUSED = 8
 
 
+_KINDS = frozenset(Kind)
+
+
 class Stamp(NamedTuple):
     """Where in which run a message belongs."""
 
@@ -108,7 +111,7 @@ def unseal(message: bytes) -> tuple[Stamp, memoryview]:
     (checksum,) = _SUM.unpack_from(view, _HEAD.size)
     if checksum != zlib.crc32(view[HEADER:], zlib.crc32(view[: _HEAD.size])):
         raise WireError("the message was damaged on the way: its checksum does not match.")
-    if kind not in list(Kind) or opening > 1 or number >= 2**31:
+    if kind not in _KINDS or opening > 1 or number >= 2**31:
         raise WireError(f"the header says kind {kind}, opening {opening}, round {number}: one is out of range.")
     return Stamp(Kind(kind), run, number, phase, bool(opening)), view[HEADER:]
 

@@ -90,20 +90,22 @@ class Sorted(NamedTuple):
     calls: int
     lost: list[str]  # clients without the state they were to go on from
     refused: dict[str, str]  # why an upload was not accepted
+    declined: dict[str, str]  # why a client did not accept the request
     diverged: bool  # all that came was not finite
 
 
 def sort_uploads(letters: Mapping[str, Letter], like: Message, norm_bound: float | None) -> Sorted:
     """Check every upload: structure, indices, finite numbers, and the norm if it is bounded."""
     uploads: dict[str, Message] = {}
-    refused, lost, calls, infinite = {}, [], 0, 0
+    refused, declined, lost, calls, infinite = {}, {}, [], 0, 0
     for name, letter in letters.items():
         if letter.kind == Kind.LOST:
             lost.append(name)
             continue
         try:
             if letter.kind != Kind.UPLOAD:
-                raise WireError(reason(letter))
+                declined[name] = reason(letter)
+                continue
             upload = wire.unpack(letter.body, like)
             _check_norm(upload, norm_bound)
         except WireError as cause:
@@ -112,7 +114,7 @@ def sort_uploads(letters: Mapping[str, Letter], like: Message, norm_bound: float
             continue
         uploads[name] = upload
         calls += letter.reply.calls
-    return Sorted(uploads, calls, lost, refused, diverged=infinite > 0 and infinite == len(letters))
+    return Sorted(uploads, calls, lost, refused, declined, diverged=infinite > 0 and infinite == len(letters))
 
 
 def reason(letter: Letter) -> str:

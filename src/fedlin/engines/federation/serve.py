@@ -25,6 +25,7 @@ from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.turn import Diverged, Turn, take_turn
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.member import check_seed
+from fedlin.engines.program import FAR
 from fedlin.errors import ArgumentError, FederationError
 from fedlin.plan import Plan
 from fedlin.precision import precision
@@ -143,11 +144,10 @@ def _play(session: Session, stop: float | None, on_round: OnRound | None) -> Fed
             if turn is None:
                 status = "interrupted"
                 break
-            before = progress.x
-            if not np.all(np.isfinite(np.asarray(turn.server.x))):
+            if not _near(np.asarray(turn.server.x), progress.origin):
                 status = "diverged"
                 break
-            line = _commit(session, turn, before, attempts, clock)
+            line = _commit(session, turn, attempts, clock)
             asked = on_round is not None and on_round(progress.round, progress.x, line) is True
             if asked or (stop is not None and line["move"] <= stop):
                 status = "stopped"
@@ -196,9 +196,15 @@ def _persist(session: Session, door: Door, interrupt: Interrupt) -> tuple[Turn |
     return None, attempts
 
 
-def _commit(session: Session, turn: Turn, before: Array, attempts: int, clock: _Clock) -> dict[str, Any]:
+def _near(x: Array, origin: Array) -> bool:
+    # The largest entries, since in single precision the square of a large norm is no number.
+    return bool(np.max(np.abs(x)) < FAR * (1 + np.max(np.abs(origin))))  # false for NaN too
+
+
+def _commit(session: Session, turn: Turn, attempts: int, clock: _Clock) -> dict[str, Any]:
     """Make the round count: in memory, in the log, on disk."""
     progress, post, ledger = session.progress, session.post, session.ledger
+    before = progress.x.astype(np.float64)
     progress.server = turn.server
     progress.round += 1
     for name in progress.roster.active:

@@ -66,6 +66,13 @@ class Session:
             self.roster[name].rejections += 1
             self.ledger.note("rejected", self.progress.round, client=name, why=why)
 
+    def tell_once(self, event: str, reasons: Mapping[str, str]) -> None:
+        """Record what a client says in every attempt at a round, but the first time only."""
+        told = {(line["event"], line.get("client"), line.get("why")) for line in self.ledger.events[-100:]}
+        for name, why in reasons.items():
+            if (event, name, why) not in told:
+                self.ledger.note(event, self.progress.round, client=name, why=why)
+
     def lose(self, name: str) -> None:
         """A client no longer has the memory it ended its last round with."""
         if jax.tree.leaves(self.contract.shapes.client):

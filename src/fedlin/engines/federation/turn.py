@@ -60,6 +60,7 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
         if found.diverged:
             raise Diverged
         session.reject({**refused, **found.refused})
+        session.tell_once("declined", found.declined)
         if found.lost:
             _lose(session, found, bases)
             return None
