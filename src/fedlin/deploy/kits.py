@@ -1,7 +1,7 @@
 """FLARE's start-up kits: the federation's own authority, and certificates for the server, each site and the admin.
 
-Connections are mutual TLS. Sites refuse jobs that bring code: a job may only name components of fedlin and FLARE, so
-the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
+Connections are mutual TLS. Server and sites refuse jobs that bring code: a job may only name components of fedlin and
+FLARE, so the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
 """
 
 import io
@@ -62,8 +62,10 @@ def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port
     for name, target in {host: "server", ADMIN: "admin", **{site: f"sites/{site}" for site in sites}}.items():
         shutil.move(made / name, folder / target)
     _keep_root_key(scratch)
+    _refuse_code(folder / "server" / "local")
     for site in sites:
         _refuse_code(folder / "sites" / site / "local")
+        _keep_to_itself(folder / "sites" / site / "local")
 
 
 def _keep_root_key(scratch: Path) -> None:
@@ -88,14 +90,18 @@ def configure_server(kit: Path) -> None:
 
 
 def _refuse_code(local: Path) -> None:
-    resources = _default(local, "resources.json")
-    resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
-    resources |= {"class_allow_list": list(_COMPONENTS), "allow_log_streaming": False}
-    _write(local / "resources.json", resources)
     permissions = _default(local, "authorization.json")
     everything = dict.fromkeys(permissions["permissions"]["lead"], "any")
     permissions["permissions"] = {"project_admin": {**everything, "byoc": "none", "shell_commands": "none"}}
     _write(local / "authorization.json", permissions)
+
+
+def _keep_to_itself(local: Path) -> None:
+    """A site runs nothing but the two components, and sends no logs."""
+    resources = _default(local, "resources.json")
+    resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
+    resources |= {"class_allow_list": list(_COMPONENTS), "allow_log_streaming": False}
+    _write(local / "resources.json", resources)
 
 
 def _default(local: Path, name: str) -> dict[str, Any]:
