@@ -11,6 +11,7 @@ from fedlin.deploy.status import Standing, standing
 
 Watch = Callable[[Standing | None], object]
 _POLL = 0.2
+_ASK = 1.0  # seconds between questions to FLARE, which travel as messages do
 _FRUITLESS = 5  # jobs in a row that brought no round
 
 
@@ -36,10 +37,12 @@ class Local:
             stop_all([self.server, *self.sites.values()])
 
     def _attend(self, watch: Watch) -> dict[str, Any]:
-        seen, submitted = -1, 0
+        seen, submitted, asked = -1, 0, 0.0
         while (found := outcome(self.project.server)) is None:
             self._revive()
-            self.driver.advance()
+            if time.monotonic() - asked >= _ASK:
+                self.driver.advance()
+                asked = time.monotonic()
             now = standing(self.project.server)
             if now is not None and now.round != seen:
                 seen, submitted = now.round, self.driver.submissions
