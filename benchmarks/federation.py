@@ -177,12 +177,12 @@ def main() -> None:
             name,
             f"{found['calls']:.4f}",
             f"{found['small']:.4f}",
-            f"{found['small'] / found['calls']:.2f}",
+            f"{found['small'] / found['calls']:.2f}" if found["calls"] > 1e-4 else "-",  # a call in process is free
             f"{found['large']:.2f}",
             f"{found['large bytes'] / found['large'] / 1e6:.0f}",
             f"{found['sparse up']:.4f}",
             f"{found['sparse down']:.4f}",
-            f"{found['sparse network']:.3f}",
+            f"{found['sparse network']:.2f}" if found["sparse network"] == found["sparse network"] else "-",
         )
     Console().print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", table)
 

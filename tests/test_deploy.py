@@ -1,6 +1,7 @@
 """A federation's folder and settings, without starting anything."""
 
 import json
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.deploy.kits import check_port
 from fedlin.deploy.programs import STATE, make_client
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.status import LOG, standing
 from fedlin.deploy.template import client_text, settings_text
-from fedlin.errors import DeployError
+from fedlin.errors import DeployError, FederationError
 from fedlin.transports.loopback import Loopback
 from template_data import drawn_problem
 
@@ -82,14 +84,35 @@ def test_the_templates_run_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [(None, "client.py is not there"), ("WEIGHT = 2.0", r"has no function problem\(\)")]
+    ("text", "told"),
+    [
+        (None, "client.py is not there"),
+        ("WEIGHT = 2.0", r"has no function problem\(\)"),
+        ("def problem():\n    return 3", "problem = 3 is not allowed"),
+        ("secret = {}['the row of a patient']", "its client.py failed with KeyError; see the log at north"),
+    ],
 )
-def test_a_site_without_its_own_file_says_so(tmp_path: Path, text: str | None, told: str) -> None:
+def test_a_site_that_cannot_take_part_tells_the_server_why(tmp_path: Path, text: str | None, told: str) -> None:
+    """In our words: what a user's file raises may quote data."""
     (tmp_path / NAME).write_text(settings_text(["north"]))
     if text is not None:
         (tmp_path / "client.py").write_text(text)
-    with pytest.raises(DeployError, match=told):
-        make_client("north", str(tmp_path))
+    settings = read_settings(tmp_path)
+    carrier = Loopback({"north": make_client("north", str(tmp_path))})
+    with pytest.raises(FederationError, match=f"north refused to take part: .*{told}") as raised:
+        fedlin.serve(settings.algorithm, carrier, settings.plan, 1, dim=settings.dim)
+    assert "patient" not in str(raised.value)
+
+
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "startup").mkdir()
+        service = {"servers": [{"service": {"target": f"localhost:{port}"}}]}
+        (tmp_path / "startup" / "fed_server.json").write_text(json.dumps(service))
+        with pytest.raises(DeployError, match=f"port {port} is in use"):
+            check_port(tmp_path)
+    check_port(tmp_path)
 
 
 def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ FLARE, so the server can ask a site for numbers and for nothing else. A site's l
 import io
 import json
 import shutil
+import socket
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -87,6 +88,16 @@ def configure_server(kit: Path) -> None:
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
     resources["class_allow_list"] = list(_COMPONENTS)
     _write(kit / "local" / "resources.json", resources)
+
+
+def check_port(kit: Path) -> None:
+    """Refuse to start a server on this machine where something else listens already."""
+    service = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))["servers"][0]["service"]
+    port = int(service["target"].rpartition(":")[2])
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise DeployError(f"port {port} is in use: end what uses it, or make a new folder with init --port.") from error
 
 
 def _refuse_code(local: Path) -> None:
