@@ -13,6 +13,7 @@ from fedlin.checks import finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.precision import precision
+from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Optimum, Problem, Rows
 
@@ -47,13 +48,7 @@ class Custom(Problem):
         super().__init__(self._functions.objective, data, start=flat, clients=clients)
 
     def signature(self) -> str:
-        name = getattr(self._loss, "__qualname__", type(self._loss).__name__)
-        code = getattr(self._loss, "__code__", None)  # a callable object has none
-        if code is None:
-            return f"{self!r} {name}"
-        # Plain constants only: the others look different in every process.
-        plain = [value for value in code.co_consts if isinstance(value, int | float | str | bytes | None)]
-        return f"{self!r} {name} {code.co_code!r} {code.co_names} {plain}"
+        return f"{self!r} {fingerprint(self._loss)}"
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""

@@ -42,6 +42,8 @@ class Sampling:
 
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
     name: str = ""
+    # (data, noise, work, anchor or None, key): faster than the loop over estimates, with draws of its own
+    descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
 
 
 def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:
