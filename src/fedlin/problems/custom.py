@@ -39,9 +39,9 @@ class Custom(Problem):
         minimizer: Array | None,
     ) -> None:
         self._loss = loss
-        leaves, treedef = jax.tree.flatten(params)
+        leaves, treedef = jax.tree.flatten(jax.tree.map(np.asarray, params))
         flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
-        shapes = tuple((np.shape(leaf), np.result_type(leaf).str) for leaf in leaves)
+        shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
         self._functions = _functions(loss, treedef, shapes, ragged)
         self._known = (smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
         clients = jax.tree.leaves(data)[0].shape[0]
@@ -138,10 +138,13 @@ def from_loss(
     >>> problem.dim, problem.loss(problem.start)
     (3, 4.0)
     """
-    leaves = jax.tree.leaves(params)
-    if not leaves or not all(np.issubdtype(np.result_type(leaf), np.floating) for leaf in leaves):
-        kinds = sorted({str(np.result_type(leaf)) for leaf in leaves}) or ["nothing"]
-        raise DataError(f"params holds {', '.join(kinds)}: every parameter must be an array of floats.")
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    if not leaves or not all(np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
+        kinds = sorted({str(leaf.dtype) for leaf in leaves}) or ["nothing"]
+        raise DataError(
+            f"params holds {', '.join(kinds)}: every parameter must be an array of floats. Keep the rest of a model "
+            "outside, as eqx.partition(model, eqx.is_inexact_array) or flax.nnx.split do."
+        )
     for leaf in leaves:
         finite("params", leaf)
     ragged = False
