@@ -24,7 +24,7 @@ class Batch:
         self.rounds = rounds
         problem = first.problem
         data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
-        looped = problem.objective.descend is None or problem.sampling is not None
+        looped = (problem.sampling or problem.objective).descend is None
         self.block = choose_block(layout, data, problem.clients, first.tau, looped)
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim

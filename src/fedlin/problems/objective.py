@@ -44,6 +44,8 @@ class Sampling:
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
     name: str = ""
     batch: int | None = None  # rows an estimate is over, where it is over rows
+    # (data, noise, work, anchor or None, key): faster than the loop over estimates, with draws of its own
+    descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
 
 
 def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:

@@ -227,6 +227,11 @@ class Problem:
         other.weights = array / array.sum()
         return other
 
+    @property
+    def row_counts(self) -> Array:
+        """How many rows each client has."""
+        return np.asarray(self.rows().lengths)
+
     def rows(self) -> Rows:
         """The clients' data row by row, for mini-batches."""
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
