@@ -121,6 +121,17 @@ CASES = [
         ArgumentError,
         ("downlink", "top_k", "neither a link nor a compressor"),
     ),
+    Case("cast to a wider type", lambda: fedlin.cast("float64"), ArgumentError, ("dtype", "float64", "'float16'")),
+    Case("cast of codes", lambda: fedlin.cast("float16", fedlin.sign()), ArgumentError, ("inner = sign()", "top_k(k)")),
+    Case("cast of levels", lambda: fedlin.cast("float32", fedlin.quantize(4)), ArgumentError, ("inner", "quantize(4)")),
+    Case(
+        "cast of an unbiased choice",
+        lambda: fedlin.cast("float16", fedlin.rand_k(1, unbiased=True)),
+        ArgumentError,
+        ("inner", "unbiased=True", "rand_k(k)"),
+    ),
+    Case("cast of a cast", lambda: fedlin.cast("float16", fedlin.cast("float32")), ArgumentError, ("inner", "cast")),
+    Case("cast of a number", lambda: fedlin.cast("float16", 5), ArgumentError, ("inner = 5", "top_k(k)")),  # type: ignore[arg-type]
     Case("link of a number", lambda: fedlin.plain(5), ArgumentError, ("compressor = 5", "top_k")),  # type: ignore[arg-type]
     Case("link of a list", lambda: fedlin.innovation([5]), ArgumentError, ("compressor = [5]", "top_k")),  # type: ignore[arg-type]
     Case("alpha zero", lambda: fedlin.shifted(fedlin.top_k(1), 0.0), ArgumentError, ("alpha = 0.0", "(0, 1]")),

@@ -17,7 +17,7 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
-from fedlin.compressors import identity, quantize, rand_k, sign, top_k
+from fedlin.compressors import cast, identity, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.many import simulate_many
@@ -45,6 +45,7 @@ __all__ = [
     "Plan",
     "Result",
     "Stop",
+    "cast",
     "compressed",
     "diana",
     "draw_steps",
