@@ -20,6 +20,8 @@ from fedlin.algorithms import (
 from fedlin.compressors import cast, identity, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.clock import Clock, draw_rates
+from fedlin.engines.flanp import flanp
 from fedlin.engines.many import simulate_many
 from fedlin.engines.simulate import simulate
 from fedlin.engines.sizes import message_sizes
@@ -38,6 +40,7 @@ __all__ = [
     "Algorithm",
     "Central",
     "Checkpoint",
+    "Clock",
     "FedLinError",
     "Local",
     "Oracle",
@@ -48,6 +51,7 @@ __all__ = [
     "cast",
     "compressed",
     "diana",
+    "draw_rates",
     "draw_steps",
     "ef21",
     "error_feedback",
@@ -57,6 +61,7 @@ __all__ = [
     "fedpaq",
     "fedprox",
     "fedsplit",
+    "flanp",
     "gradient_descent",
     "identity",
     "innovation",
