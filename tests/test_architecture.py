@@ -21,6 +21,7 @@ INNER = (
     "errors",
     "checks",
     "precision",
+    "payloads",
     "compressors",
     "links",
     "privacy",

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.core import Algorithm, Recipe
-from fedlin.engines.keys import cohort_key
+from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, play_round
 from fedlin.layout import each_client
 from fedlin.problems.objective import Objective, Sampling
@@ -94,8 +94,7 @@ def program(shape: Shape) -> Any:
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if shape.cohort is not None:
-            order = jax.random.permutation(cohort_key(seed, first + index), inputs.weights.size)
-            cohort = Cohort(index=jnp.sort(order[: shape.cohort]))
+            cohort = Cohort(index=draw_cohort(seed, first + index, inputs.weights.size, shape.cohort))
         elif inputs.present is not None:
             cohort = Cohort(present=inputs.present[index])
         clients = Clients(

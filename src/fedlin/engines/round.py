@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlin.compressors import decode
 from fedlin.core import Central, Key, Phase, Scalar
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.layout import each_client
+from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
 
 

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedlin.compressors import size
 from fedlin.engines import wire
 from fedlin.engines.federation.phases import broadcast, update
 from fedlin.engines.federation.post import Sorted, sort_uploads
 from fedlin.engines.federation.session import Session
 from fedlin.engines.wire import Kind, Stamp, Task
+from fedlin.payloads import size
 
 
 class Diverged(Exception):  # noqa: N818 - an end, not an error
