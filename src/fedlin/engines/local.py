@@ -61,8 +61,9 @@ def make_local(
             local.eta if eta is None else eta,
         )
         counter.calls += work.steps
-        if objective.descend is not None and sampling is None:
-            return objective.descend(data, work)
+        quick = objective.shortcut(data, work) if sampling is None else None
+        if quick is not None:
+            return quick
         if anchor is None or sampling is None:
             return descend_by_gradients(estimate, work, descent_key(key))
         counter.calls += work.steps  # every step draws once and takes two gradients

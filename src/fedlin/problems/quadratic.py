@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import finite
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
+from fedlin.problems.fused_form import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
 from fedlin.problems.problem import Optimum, Problem, Rows
 
@@ -80,7 +81,9 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
 
 
 CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend)
-BY_GRADIENTS = Objective(_loss, _grad, _divergence, _prox)
+BY_GRADIENTS = Objective(
+    _loss, _grad, _divergence, _prox, fused=lambda form, work: descend_on_chip(form.A, form.b, work)
+)
 
 
 class Quadratic(Problem):
