@@ -16,11 +16,10 @@ KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
 class Log:
     """Rows for the start and for every round played; grows by whole chunks."""
 
-    def __init__(self, member: Member, iterates: bool) -> None:
+    def __init__(self, member: Member, iterates: bool, first: Measures) -> None:
         self.member = member
         self.iterates = iterates
         self.diverged_at: int | None = None
-        first = member.problem.measure(member.x0)
         self.columns: dict[str, list[Any]] = {
             **{name: [np.asarray(value)[None]] for name, value in first._asdict().items()},
             "x": [member.x0[None]],
