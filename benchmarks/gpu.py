@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlin
+from benchmarks import recording
 from benchmarks.workloads import Workload, crowd, numpy_round, w1, w2
 from fedlin.precision import precision
 from fedlin.problems.objective import Descent, Objective, descend_by_gradients
@@ -138,6 +139,8 @@ def figures() -> list[dict[str, Any]]:
     share = read / seconds / top["copy bytes/s"]
     add({"figure": "W1 × 500, 10,000 clients", "seconds a round": seconds, "share of copy bandwidth": share})
     add(batches())
+    for work, rounds in ((w1(True), 2000), (w2(), 1000)):
+        add(recording.cost(work, rounds))
     return found
 
 

@@ -15,6 +15,7 @@ from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
 from fedlin.errors import CheckpointError
 from fedlin.layout import choose_block, one_pass_block
+from fedlin.problems.problem import Measures
 
 
 class Batch:
@@ -35,15 +36,12 @@ class Batch:
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in members]
         kept = keeps_iterates(iterates, rounds, dim)
-        self.logs = [
-            Log(member, kept, member.problem.measure(member.x0, None if mesh is None else data))
-            for member, data in zip(members, self._data, strict=True)
-        ]
+        starts = self._starts()
+        self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=True)]
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
         self.done = 0
         self.status = np.full(len(members), RUNNING, np.int32)
-        states = [member.state() for member in members]
-        self.state: State = states[0] if len(members) == 1 else _stack(states)
+        self.state: State = starts[0][1] if len(members) == 1 else _stack([state for _, state in starts])
         if mesh is not None:
             self.state = self.state._replace(clients=share_out(self.state.clients, mesh))
         self._pace = Pace()
@@ -51,6 +49,16 @@ class Batch:
         for number, log in enumerate(self.logs):
             if any(value <= limit for value, limit in zip(log.latest(), members[number].limits, strict=True)):
                 self.status[number] = STOPPED
+
+    def _starts(self) -> list[tuple[Measures, State]]:
+        """Every member's first measures and state; members that start alike share them."""
+        made: dict[Any, tuple[Measures, State]] = {}
+        kinds = [(member.algorithm, id(member.problem), id(member.x0)) for member in self.members]
+        for kind, member, data in zip(kinds, self.members, self._data, strict=True):
+            if kind not in made:
+                found = member.problem.measure(member.x0, None if self.mesh is None else data)
+                made[kind] = jax.tree.map(np.asarray, found), member.state()
+        return [made[kind] for kind in kinds]
 
     @property
     def running(self) -> bool:
@@ -155,7 +163,8 @@ def _one(records: Records, number: int) -> Records:
 
 def _stack(trees: list[Any]) -> Any:
     """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+    home = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(home[id(tree)] for tree in trees))
 
 
 def _same(a: Any, b: Any) -> bool:

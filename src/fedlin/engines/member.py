@@ -80,6 +80,13 @@ class Member:
             return np.asarray(self.present[first : first + count].sum(axis=1))
         return np.full(count, self.cohort or self.problem.clients)
 
+    def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
+        """The bytes of all clients in each of the rounds, up and down."""
+        opening, later = ([sum(m.up.total for m in s), sum(m.down.total for m in s)] for s in self.sizes)
+        each = np.where(np.arange(first, first + count)[:, None] == 0, opening, later)
+        up, down = (self.answering(first, count)[:, None] * each).T
+        return up, down
+
     def identity(self, block: int | None, mesh: Mesh | None) -> dict[str, str]:
         """What must agree for a checkpoint to go on from, by name."""
         problem = self.problem
