@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fedlin
-from benchmarks import recording
+from benchmarks import batches, recording
 from benchmarks.workloads import Workload, crowd, numpy_round, w1, w2
 from fedlin.precision import precision
+from fedlin.problems.logistic import CONVEX, Logistic
 from fedlin.problems.objective import Descent, Objective, descend_by_gradients
 from fedlin.problems.rows import Sheet
 
@@ -63,8 +64,6 @@ def by_loop(objective: Objective, data: Any, work: Descent) -> Any:
 
 def kernel(top: dict[str, float], dtype: Any, clients: int = 100_000) -> dict[str, Any]:
     """The local work of one round: the loop over gradients against the fused kernel."""
-    from fedlin.problems.logistic import CONVEX
-
     samples, features = 100, 60
     with precision(dtype):
         data, work = local_work(clients, samples, features, dtype)
@@ -103,19 +102,27 @@ def difference(work: Workload, rounds: int = 3) -> float:
     return float(np.max(np.abs(found - x)) / np.max(np.abs(x)))
 
 
-def batches(members: int = 64, rounds: int = 500) -> dict[str, Any]:
-    """Seeds and step sizes as one batch against one run after another."""
-    work = w1(True)
-    plans = [fedlin.Plan(work.plan.tau, np.asarray(work.plan.eta) * s) for s in np.linspace(0.5, 1, members)]
+def crowds(cohort: int = 1000) -> list[dict[str, Any]]:
+    """Logistic clients of 20×20, ten steps: all of them every round, and a cohort drawn from the most."""
 
-    def together() -> Any:
-        return [r.x for r in fedlin.simulate_many(fedlin.fedlin(), work.problem, plans, rounds, iterates=False)]
+    def run(clients: int, participation: float) -> float:
+        draw = np.random.default_rng(0)
+        X = draw.standard_normal((clients, 20, 20), np.float32)
+        y = np.where(draw.random((clients, 20)) < 0.5, np.float32(-1), np.float32(1))
+        each = np.ones(clients, np.float32)
+        problem = Logistic(Sheet(*cast(Any, (X, y, np.full_like(y, 1 / 20), (20 * each).astype(np.int32), each))), 0.0)
+        problem.known_optimum = None  # not asked for, since solving for it takes minutes
+        plan, rounds = fedlin.Plan(10, 0.01), 50 if clients > 10**5 else 1000
+        runs = [
+            fedlin.simulate(fedlin.fedlin(), problem, plan, rounds, participation=participation, iterates=False)
+            for _ in range(REPEATS + 1)
+        ]
+        return float(np.median([r.seconds[-1] for r in runs[1:]])) / rounds
 
-    def apart() -> Any:
-        return [fedlin.simulate(fedlin.fedlin(), work.problem, p, rounds, iterates=False).x for p in plans]
-
-    batch, single = median_seconds(together), median_seconds(apart)
-    return {"figure": f"{members} runs of W1", "together": batch, "apart": single, "times faster": single / batch}
+    most = 10**6
+    rows = [{"figure": f"{m:,} clients of 20×20", "seconds a round": run(m, 1.0)} for m in (10**3, 10**4, 10**5, most)]
+    drawn = {"figure": f"{cohort:,} drawn of {most:,} clients", "seconds a round": run(most, cohort / most)}
+    return [*rows, drawn]
 
 
 def figures() -> list[dict[str, Any]]:
@@ -138,7 +145,9 @@ def figures() -> list[dict[str, Any]]:
     seconds = rounds_of(many, 300)
     share = read / seconds / top["copy bytes/s"]
     add({"figure": "W1 × 500, 10,000 clients", "seconds a round": seconds, "share of copy bandwidth": share})
-    add(batches())
+    for row in crowds():
+        add(row)
+    add(batches.measure())
     for work, rounds in ((w1(True), 2000), (w2(), 1000)):
         add(recording.cost(work, rounds))
     return found

@@ -26,12 +26,13 @@ it issues: two multiply-adds an entry and step, and the sums across threads.
 
 {kernel}
 
-A device-to-device copy moves {copy:.1f} TB/s here, and a float32 matrix product runs at {flops:.0f} TFLOP/s.
+An elementwise copy moves {copy:.1f} TB/s here, and a float32 matrix product runs at {flops:.0f} TFLOP/s.
 
 ## Rounds
 
-Whole rounds of FedLin with every measure recorded. With few clients a round is bound by the launches of its kernels,
-about 1.5 µs each; with many by memory: A_i once for the gradient and the eigenvectors twice.
+Whole rounds of FedLin with every measure recorded. With few clients a round is bound by the launches of its kernels;
+with many by memory: for W1 × 500, A_i once for the gradient and the eigenvectors twice. A round that draws a cohort
+from a million clients also sorts a million numbers and measures f on all clients, which bounds it.
 
 {rounds}
 
@@ -71,7 +72,9 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def micro(seconds: float) -> str:
     """A time to three digits."""
-    return f"{seconds * 1e6:,.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def write(measured: dict[str, Any]) -> str:

@@ -18,25 +18,24 @@ def measure_nothing(objective: Any, data: Any, weights: Any, optimum: Any, x: An
     return Measures(norm, norm, norm, norm)
 
 
-def seconds(work: Workload, rounds: int, repeats: int) -> float:
-    """The median time of a round without compilation."""
-    runs = [
-        fedlin.simulate(fedlin.fedlin(), work.problem, work.plan, rounds, iterates=False) for _ in range(repeats + 1)
-    ]
-    return float(np.median([run.seconds[-1] for run in runs[1:]]) / rounds)
+def seconds(work: Workload, rounds: int) -> float:
+    """The time of a round of a program compiled afresh, compilation left out."""
+    program.cache_clear()
+    run = fedlin.simulate(fedlin.fedlin(), work.problem, work.plan, rounds, iterates=False)
+    return float(run.seconds[-1]) / rounds
 
 
 def cost(work: Workload, rounds: int, repeats: int = 5) -> dict[str, Any]:
-    """Seconds a round with and without the measures."""
-    program.cache_clear()
-    with_measures = seconds(work, rounds, repeats)
-    program.cache_clear()
-    with patch("fedlin.engines.program.measure", measure_nothing):
-        without = seconds(work, rounds, repeats)
+    """Seconds a round with and without the measures, medians, taken in turns so that a busy machine slows both."""
+    pairs = []
+    for _ in range(repeats):
+        measured = seconds(work, rounds)
+        with patch("fedlin.engines.program.measure", measure_nothing):
+            pairs.append((measured, seconds(work, rounds)))
     program.cache_clear()
     return {
         "figure": f"recording, {work.name}",
-        "seconds a round": with_measures,
-        "without measures": without,
-        "share of a round": 1 - without / with_measures,
+        "seconds a round": float(np.median([a for a, _ in pairs])),
+        "without measures": float(np.median([b for _, b in pairs])),
+        "share of a round": float(np.median([1 - b / a for a, b in pairs])),
     }

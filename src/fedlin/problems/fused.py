@@ -21,9 +21,9 @@ from fedlin.problems.rows import Sheet
 
 
 class Model(NamedTuple):
-    """A linear model by its derivative: `slope` takes the logits (an array a class), the labels and the weights."""
+    """A linear model by its derivative: `slope` takes the logits (an array a class) and the labels of rows."""
 
-    slope: Callable[[Sequence[Any], Any, Any], Sequence[Any]]
+    slope: Callable[[Sequence[Any], Any], Sequence[Any]]
     classes: int
     # Whether the loss depends on y aᵀx alone: then y a is held instead of a, and `slope` is given no labels.
     signed: bool
@@ -64,7 +64,7 @@ def choose_tile(samples: int, features: int, classes: int, dtype: Any) -> Tile |
 
 
 def descend_on_chip(model: Model, sheet: Sheet, work: Descent) -> Vector | None:
-    """x ← x - η(Xᵀ slope(X x) + l2 x + shift + pull (x - center)), `steps` times; None where it does not fit."""
+    """x ← x - η(w Xᵀ slope(X x) + l2 x + shift + pull (x - center)), `steps` times; None where it does not fit."""
     samples, features = sheet.X.shape
     tile = choose_tile(samples, features, model.classes, sheet.X.dtype)
     return None if tile is None else run_kernel(model, tile, sheet, work)
@@ -73,15 +73,14 @@ def descend_on_chip(model: Model, sheet: Sheet, work: Descent) -> Vector | None:
 def run_kernel(model: Model, tile: Tile, sheet: Sheet, work: Descent, interpret: bool = False) -> Vector:
     """The steps as one kernel; `interpret` runs it on any device, slowly."""
     dtype = sheet.X.dtype
-    # Summed up beforehand: x ← keep x - push - η Xᵀr.
+    # Summed up beforehand: x ← keep x - push - scale Xᵀr. A client's rows weigh equally, and padding is zero.
     keep = 1 - work.eta * (sheet.l2 + work.pull)
     push = work.eta * (work.shift - work.pull * work.center)
     kernel = partial(_kernel, model, tile, _plain if interpret else _exact)
     result: Vector = launch(kernel, work.start, tile.warps, interpret)(
         sheet.X,
         sheet.y,
-        work.eta * sheet.weight,
-        jnp.asarray(keep, dtype).reshape(1),
+        jnp.stack([jnp.asarray(keep, dtype), jnp.asarray(work.eta * sheet.weight[0], dtype)]),
         jnp.broadcast_to(jnp.asarray(push, dtype), work.start.shape),
         jnp.asarray(work.steps, jnp.int32).reshape(1),
         work.start,
@@ -108,8 +107,7 @@ def _kernel(
     fma: Callable[..., Any],
     X: Any,
     y: Any,
-    weight: Any,
-    keep: Any,
+    numbers: Any,
     push: Any,
     steps: Any,
     start: Any,
@@ -122,28 +120,26 @@ def _kernel(
     labels = [load(y, row, row < samples) for row in rows]
     if model.signed:
         tiles = [[part * label[:, None] for part in row] for row, label in zip(tiles, labels, strict=True)]
-    weights = [load(weight, row, row < samples) for row in rows]
 
     def load_model(array: Any) -> list[list[Any]]:
         return [[load(array, c * classes + k, c < features) for c in columns] for k in range(classes)]
 
-    shrink, pushes = keep[0], load_model(push)
+    keep, scale, pushes = numbers[0], numbers[1], load_model(push)
 
     def step(_: Any, xs: list[list[Any]]) -> list[list[Any]]:
         slopes = [
             model.slope(
                 [jnp.sum(_dot(fma, row, [part[None, :] for part in x]), axis=1) for x in xs],
                 None if model.signed else y,
-                w,
             )
-            for row, y, w in zip(tiles, labels, weights, strict=True)
+            for row, y in zip(tiles, labels, strict=True)
         ]
         moves = [
             [jnp.sum(_dot(fma, column, [r[k][:, None] for r in slopes]), axis=0) for column in zip(*tiles, strict=True)]
             for k in range(classes)
         ]
         return [
-            [shrink * x - away - move for x, away, move in zip(*parts, strict=True)]
+            [keep * x - away - scale * move for x, away, move in zip(*parts, strict=True)]
             for parts in zip(xs, pushes, moves, strict=True)
         ]
 

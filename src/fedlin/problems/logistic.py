@@ -39,11 +39,11 @@ def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
     return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
 
 
-def slope(margins: Sequence[Any], labels: None, weight: Any) -> list[Any]:
-    """-w/(1 + exp(y aᵀx)), the derivative of the row losses in y aᵀx."""
+def slope(margins: Sequence[Any], labels: None) -> list[Any]:
+    """-1/(1 + exp(y aᵀx)), the derivative of a row's loss in y aᵀx."""
     grown = 1 + jnp.exp(margins[0])
     # 1/u as the root of 1/u²: a GPU takes that root in one instruction and a quotient in ten.
-    return [-weight * jax.lax.rsqrt(grown * grown)]
+    return [-jax.lax.rsqrt(grown * grown)]
 
 
 ON_CHIP = Model(slope, classes=1, signed=True)

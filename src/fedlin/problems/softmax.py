@@ -52,12 +52,12 @@ def objective(classes: int) -> Objective:
     return Objective(loss, grad, divergence, prox_by_newton(loss), fused=partial(descend_on_chip, on_chip(classes)))
 
 
-def slope(logits: Sequence[Any], y: Any, weight: Any) -> list[Any]:
-    """w (softmax(z)_c - [y = c]), the derivative of the row losses, class by class."""
+def slope(logits: Sequence[Any], y: Any) -> list[Any]:
+    """softmax(z)_c - [y = c], the derivative of a row's loss, class by class."""
     top = reduce(jnp.maximum, logits)
     grown = [jnp.exp(z - top) for z in logits]
     total = sum(grown)
-    return [weight * (part / total - (y == c).astype(part.dtype)) for c, part in enumerate(grown)]
+    return [part / total - (y == c).astype(part.dtype) for c, part in enumerate(grown)]
 
 
 def on_chip(classes: int) -> Model:
