@@ -70,9 +70,8 @@ def make_local(
         )
         counter.calls += work.steps
         if sampling is None:
-            if objective.descend is not None:
-                return objective.descend(data, work)
-            return descend_by_gradients(estimate, work, descent_key(key))
+            quick = objective.shortcut(data, work)
+            return descend_by_gradients(estimate, work, descent_key(key)) if quick is None else quick
         if anchor is not None:
             counter.calls += work.steps  # every step draws once and takes two gradients
         if sampling.descend is not None:

@@ -21,7 +21,7 @@ class Sheet(NamedTuple):
 
     X: jax.Array  # (n, d)
     y: jax.Array  # (n,)
-    weight: jax.Array  # (n,), zero for padding
+    weight: jax.Array  # (n,), the same for all of a client's rows, zero for padding
     length: jax.Array  # n_i
     l2: jax.Array
 
