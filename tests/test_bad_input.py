@@ -615,7 +615,13 @@ CASES = [
         PlanError,
         ("Logistic", "not strongly convex", "Plan(tau=1, eta=s)"),
     ),
-    Case("fedpaq's tau", lambda: theory.fedpaq(QUADRATIC, 0, 5, 0.1), ArgumentError, ("tau = 0", "at least 1")),
+    Case("fedpaq's tau", lambda: theory.fedpaq(QUADRATIC, 0, 5, 0.1), PlanError, ("tau holds 0", "at least 1")),
+    Case(
+        "fedpaq's uneven tau",
+        lambda: theory.fedpaq(QUADRATIC, [1, 2, 2], 5, 0.1),
+        PlanError,
+        ("tau", "1 to 2", "one number"),
+    ),
     Case("fedpaq's rounds", lambda: theory.fedpaq(QUADRATIC, 2, 0, 0.1), ArgumentError, ("rounds = 0", "at least 1")),
     Case("omega", lambda: theory.fedcomgate(QUADRATIC, 2, -1.0), ArgumentError, ("omega = -1.0", "at least 0")),
     Case(

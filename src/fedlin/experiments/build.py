@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin import algorithms, compressors, links, theory
+from fedlin import algorithms, compressors, links, privacy, theory
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
@@ -20,8 +20,8 @@ from fedlin.problems.problem import Problem
 
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
 COMPRESSORS: dict[str, Callable[..., Any]] = {
-    name: getattr(compressors, name) for name in ("identity", "quantize", "rand_k", "sign", "top_k")
-}
+    name: getattr(compressors, name) for name in ("cast", "identity", "natural", "quantize", "rand_k", "sign", "top_k")
+} | {"gaussian": privacy.gaussian}
 LINKS: dict[str, Callable[..., Any]] = {
     name: getattr(links, name) for name in ("error_feedback", "innovation", "plain", "shifted")
 }

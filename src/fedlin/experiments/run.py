@@ -9,6 +9,7 @@ from fedlin.engines.simulate import simulate
 from fedlin.experiments.config import Experiment
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.jobs import Job, cells, stop
+from fedlin.experiments.private import promise
 from fedlin.experiments.tune import tune
 from fedlin.result import Result
 
@@ -19,6 +20,11 @@ CHECKPOINTS = 20  # a member is saved so often, unless the file says otherwise
 def run(folder: Folder, ready: list[Job], *, say: Say, progress: bool = False) -> None:
     """Tune and play what is not yet stored, then write the tables."""
     folder.begin(_facts(folder, ready))
+    for job in cells(ready):
+        told_before = promise(job.algorithm, folder.loaded.experiment, job.member.participation, job.problem.clients)
+        if told_before is not None:
+            searched = " The search for its step size is not counted." if job.member.plan.tuned else ""
+            say(f"{job.member.label}: {told_before}.{searched}")
     sizes = _tuned(folder, ready, say)
     for number, job in enumerate(ready, 1):
         if folder.finished(job.member):
