@@ -460,6 +460,12 @@ BAD: list[tuple[Callable[[], object], type[FedLinError], str]] = [
     (lambda: Policy.within(0.0), ArgumentError, "policy.timeout"),
     (lambda: Client(fedlin.fedlin(), PROBLEM), ArgumentError, "a problem with one client"),
     (lambda: Client(fedlin.fedlin(), PROBLEM.client(0), weight=0.0), ArgumentError, "weight = 0"),
+    (
+        lambda: Client(fedlin.fedlin(), PROBLEM.client(0), folder=__file__),
+        CheckpointError,
+        "folder = .* cannot be made",
+    ),
+    (lambda: serve(fedlin.fedlin(), loop(), 2, folder=__file__), CheckpointError, "folder = .* cannot be made"),
     (lambda: PROBLEM.client(3), ArgumentError, "index = 3"),
 ]
 
@@ -507,6 +513,18 @@ def test_a_run_ends_when_asked_or_when_the_model_rests() -> None:
     rests = serve(fedlin.fedlin(), loop(), 5000, stop=1e-6)
     assert rests.status == "stopped"
     assert rests.move[-1] <= 1e-6 < rests.move[-2]
+
+
+def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> None:
+    site = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path)
+    handlers = {**sites(ALL_LINKS), "site-0": site.handle}
+    serve(ALL_LINKS, Loopback(handlers), 2)
+    (run,) = tmp_path.iterdir()
+    (run / "0000000002-00.state.7.part").write_bytes(b"half a sta")
+    handlers["site-0"] = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path).handle
+    result = serve(ALL_LINKS, Loopback(handlers), 4)
+    assert not list(run.glob("*.part"))
+    np.testing.assert_array_equal(result.x, simulate(ALL_LINKS, 4).x)
 
 
 def test_a_client_keeps_two_rounds_and_no_more(tmp_path: Path) -> None:
