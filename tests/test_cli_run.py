@@ -234,6 +234,9 @@ def test_data_that_changed_since_are_told(inside: Path) -> None:
     code, _, err = fedlin("run", "--resume", "ran")
     assert code == 2
     assert "was made with other data" in err
+    (inside / "q.npz").unlink()
+    assert fedlin("report", "ran")[0] == 0, "a run is compared without its data"
+    assert "q.npz" in fedlin("run", "--resume", "ran")[2]
 
 
 def test_a_report_of_what_is_not_there_is_refused(inside: Path) -> None:
