@@ -53,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--rows", type=int, default=10_000, help="how many images to use, training and test together")
+    parser.add_argument("--eta-bar", type=float, default=0.2, help="a round's progress, the same for every method")
     parser.add_argument("--picture", type=Path, default=Path("mnist_cnn.png"))
     asked = parser.parse_args()
     images = torch.tensor(read("t10k-images-idx3-ubyte.gz", 16)[: 784 * asked.rows] / 255, dtype=torch.float32)
@@ -65,14 +66,16 @@ def main() -> None:
     model = nn.Sequential(*layers)
     clients = [(train[0][own], train[1][own]) for own in share_out(train[1])]
     problem = fedlin.torch.problem(model, nn.functional.cross_entropy, clients)
-    plan = fedlin.Plan.scaled(fedlin.draw_steps(20, 2, 10, seed=0), eta_bar=0.5)
+    plan = fedlin.Plan.scaled(fedlin.draw_steps(20, 2, 10, seed=0), eta_bar=asked.eta_bar)
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True, layout="constrained")
     table = pd.DataFrame(index=pd.Index(np.arange(asked.rounds + 1), name="round"))
     for method in METHODS:
         result = fedlin.simulate(method, problem, plan, asked.rounds, iterates=True)
         accuracy = accuracies(problem, model, result.iterates, test)
-        table[method.name], table[f"{method.name} MB"] = accuracy, result.bytes / 1e6
+        print(f"{method.name}: {result.status} after {result.rounds} rounds, loss {result.loss[-1]:.3f}", flush=True)
+        table[method.name] = pd.Series(accuracy)  # shorter where the run diverged
+        table[f"{method.name} MB"] = pd.Series(result.bytes / 1e6)
         axes[0].plot(accuracy, label=method.name)
         axes[1].plot(result.bytes / 1e6, accuracy, label=method.name)
     shown = sorted({0, 1, 2, 5, 10, 20, 30, 40, asked.rounds} & set(table.index))
