@@ -32,7 +32,7 @@ An elementwise copy moves {copy:.1f} TB/s here, and a float32 matrix product run
 
 Whole rounds of FedLin with every measure recorded. With few clients a round is bound by the launches of its kernels;
 with many by memory: for W1 × 500, A_i once for the gradient and the eigenvectors twice. A round that draws a cohort
-from a million clients also sorts a million numbers and measures f on all clients, which bounds it.
+from a million clients still shuffles a million numbers and measures f on every client.
 
 {rounds}
 
