@@ -41,6 +41,7 @@ METHODS: dict[str, Algorithm[Any, Any]] = {
     "FedAvg": algorithms.fedavg(),
 }
 WITHOUT_LOCAL_STEPS = ("EF21, TOP-10", "DIANA, 10 random", "gradient descent", "FedSplit")
+STALLED = (PAPER[2], "FedPAQ, 5 bits", "FedAvg")  # at floors above 10⁻⁴ on both families: not run again
 STEPS = (0.1, 0.3, 0.6, 1.0, 1.5)  # c
 # method: (τ, c), by problem
 TUNED: dict[str, dict[str, tuple[int, float]]] = {
