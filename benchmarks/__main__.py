@@ -11,7 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import speed
+from benchmarks import batches, recording, speed
+from benchmarks.workloads import w1, w2
 
 
 def show(console: Console, title: str, rows: list[dict[str, str]]) -> None:
@@ -41,6 +42,9 @@ def main() -> None:
     )
     title = "Seconds a round over the NumPy loop's, measures included: median (range)"
     show(console, title, speed.measure(repeats))
+    shares = [recording.cost(work, rounds, repeats) for work, rounds in ((w1(True), 2000), (w2(), 200))]
+    for row in (batches.measure(rounds=200, repeats=repeats), *shares):
+        console.print(", ".join(f"{k}: {v:.3g}" if isinstance(v, float) else str(v) for k, v in row.items()))
     scale = in_process("from benchmarks import scale; import json; print(json.dumps(scale.measure()))")
     show(console, "Many clients: logistic, 20 rows of 20 features each, ten local steps", [json.loads(scale)])
     importing = in_process("import time; t = time.perf_counter(); import fedlin; print(time.perf_counter() - t)")

@@ -6,11 +6,14 @@ same size, in the same processes: what remains is fedlin's.
 
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 from statistics import median
 from typing import Any
 
@@ -54,21 +57,33 @@ def make(name: str, folder: str = "") -> Handler:
     return by_name(one)
 
 
-def measure(transport: Transport, calls: Callable[[bytes], object]) -> dict[str, float]:
-    """Every number of one transport; `calls` makes a bare call to all clients and waits for the answers."""
+def measure(
+    transport: Transport, calls: Callable[[bytes], object], carried: Callable[[], float] = lambda: float("nan")
+) -> dict[str, float]:
+    """Every number of one transport; `calls` makes a bare call to all clients and waits for the answers.
+
+    `carried` tells how many bytes have gone over the network so far, where that can be known.
+    """
     found: dict[str, float] = {}
     payload = bytes(8 * 100)
     found["calls"] = _median(lambda: (calls(payload), calls(payload)), 40)
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         plan = fedlin.Plan(tau=1, eta=0.1)
         carrier = Routed(transport, run)
-        result = fedlin.serve(algorithm, carrier, plan, rounds, dim=dim, dtype=dtype, expect=CLIENTS)
+        so_far: list[float] = []
+
+        def note(played: int, x: Any, measures: Any, so_far: list[float] = so_far) -> None:
+            so_far.append(carried())
+
+        result = fedlin.serve(algorithm, carrier, plan, rounds, dim=dim, dtype=dtype, expect=CLIENTS, on_round=note)
         # The first rounds compile; the opening one is sent in full whatever the compressor.
         found[run] = median(np.diff(result.seconds)[2:])
         for way in ("up", "down"):
             wire, own = (np.diff(getattr(result, f"{kind}_{way}"))[-1] for kind in ("wire", "bytes"))
             found[f"{run} {way}"] = wire / own
             found[f"{run} bytes"] = found.get(f"{run} bytes", 0.0) + float(wire)
+        counted = (result.bytes_up + result.bytes_down)[1:]
+        found[f"{run} network"] = (so_far[-1] - so_far[1]) / (counted[-1] - counted[1])
     return found
 
 
@@ -100,13 +115,27 @@ def _plainly(transport: Transport) -> dict[str, float]:
         transport.close()
 
 
+def network_bytes(port: str) -> float:
+    """What the kernel has carried over the connections to a port, both ways: TLS, HTTP/2 and heartbeats included."""
+    if which("ss") is None:
+        return float("nan")
+    listed = subprocess.run(["ss", "-tinH", f"sport = :{port}"], capture_output=True, text=True, check=True)
+    return float(sum(map(int, re.findall(r"bytes_(?:sent|received):(\d+)", listed.stdout))))
+
+
 def run_server(transport: Transport, folder: str) -> None:
     """FLARE's job: the bare calls are FLARE's own, to the whole group of sites."""
     from nvflare.collab import collab
 
     from fedlin.deploy.programs import conclude
 
-    found = measure(transport, lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload))
+    service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
+    port = service["servers"][0]["service"]["target"].rpartition(":")[2]
+    found = measure(
+        transport,
+        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload),
+        lambda: network_bytes(port),
+    )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
     conclude(Path(folder), {"status": "done"})
 
@@ -137,7 +166,9 @@ TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare}
 def main() -> None:
     """A table with one row a transport."""
     table = Table(title="Five clients, two exchanges a round", title_justify="left")
-    titles = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "MB/s", "wire/own, TOP-1 % of 10⁵")
+    common = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "MB/s")
+    sparse = "bytes over the algorithm's own, TOP-1 % of 10⁵: "
+    titles = (*common, sparse + "up", "down", "both on the network")
     for title in titles:
         table.add_column(title)
     for name in sys.argv[1:] or TRANSPORTS:
@@ -146,10 +177,12 @@ def main() -> None:
             name,
             f"{found['calls']:.4f}",
             f"{found['small']:.4f}",
-            f"{found['small'] / found['calls']:.2f}",
+            f"{found['small'] / found['calls']:.2f}" if found["calls"] > 1e-4 else "-",  # a call in process is free
             f"{found['large']:.2f}",
             f"{found['large bytes'] / found['large'] / 1e6:.0f}",
-            f"{found['sparse up']:.4f} up, {found['sparse down']:.4f} down",
+            f"{found['sparse up']:.4f}",
+            f"{found['sparse down']:.4f}",
+            f"{found['sparse network']:.2f}" if found["sparse network"] == found["sparse network"] else "-",
         )
     Console().print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", table)
 

@@ -1,9 +1,11 @@
 """The workloads, and the plain NumPy loop over clients and steps they are measured against."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -49,6 +51,17 @@ def w2() -> Workload:
         return np.asarray(-(y[i] * expit(-margin)) @ X[i] / 100 + 1e-3 * x)
 
     return Workload("W2 logistic", problem, fedlin.Plan(tau=10, eta=0.1), gradient)
+
+
+def crowd(work: Workload, times: int) -> Workload:
+    """Every client `times` times over, so that many clients need no long making."""
+    problem, few = copy.copy(work.problem), work.problem.clients
+    problem.clients = few * times
+    problem.data = jax.tree.map(lambda leaf: np.tile(leaf, (times, *[1] * (leaf.ndim - 1))), problem.data)
+    problem.weights = np.full(problem.clients, 1 / problem.clients)
+    tau, eta = work.plan.rows(few, 1)
+    plan = fedlin.Plan(np.tile(tau, times), np.tile(eta, times))
+    return Workload(f"{work.name} × {times}", problem, plan, lambda i, x: work.gradient(i % few, x))
 
 
 def numpy_round(work: Workload, x: Array) -> Array:

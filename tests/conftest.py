@@ -1,10 +1,13 @@
 """Every test runs under JAX's strictest rules for mixing types and shapes."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import pytest
+
+os.environ["FEDLIN_CACHE"] = ""  # tests leave nothing in the user's folders, and compile what they test
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ INNER = (
     "errors",
     "checks",
     "precision",
+    "payloads",
     "compressors",
     "links",
     "privacy",
@@ -32,7 +33,20 @@ INNER = (
     "data",
 )
 OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "deploy", "sklearn", "trackers")
-HEAVY = ("pandas", "pyarrow", "pydantic", "matplotlib", "plotly", "rich", "typer", "sklearn", "torch")
+HEAVY = (
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "matplotlib",
+    "plotly",
+    "rich",
+    "typer",
+    "sklearn",
+    "torch",
+    "tensorboardX",
+    "mlflow",
+    "dp_accounting",
+)
 
 
 def name(path: Path) -> str:

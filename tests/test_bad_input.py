@@ -13,7 +13,7 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory
+from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory, trackers
 from fedlin.errors import ArgumentError, CheckpointError, DataError, FedLinError, PlanError, UnknownError
 
 M, D = 3, 2
@@ -24,6 +24,8 @@ QUADRATIC = problems.quadratic(A, B)
 LOGISTIC = problems.logistic(ROWS, LABELS, l2=0.1)
 BATCHES = problems.minibatch(LOGISTIC, 2)
 PLAN = Plan(2, 0.1)
+ZEROS = np.zeros(2)
+RUN = fedlin.Result("fedlin", "done", B[0], ZEROS, ZEROS, ZEROS, ZEROS, ZEROS, ZEROS)
 
 
 def mean_square(x: Any, batch: Any) -> Any:
@@ -43,6 +45,17 @@ def run(
 ) -> Callable[[], object]:
     """A call of `simulate` that has yet to be made."""
     return lambda: simulate(fedlin.fedlin() if algorithm is None else algorithm, problem, plan, rounds, **rest)
+
+
+def timed(clock: fedlin.Clock) -> Callable[[], object]:
+    """A clock that has yet to read a run."""
+    return lambda: clock.time(RUN, fedlin.fedlin(), QUADRATIC, PLAN)
+
+
+def staged(algorithm: Any = None, clock: Any = None, accuracy: float = 1.0, first: int = 1) -> Callable[[], object]:
+    """A call of `flanp` that has yet to be made."""
+    method, chosen = algorithm or fedlin.fedlin(), clock or fedlin.Clock(1.0)
+    return lambda: fedlin.flanp(method, QUADRATIC, PLAN, chosen, 3, accuracy=accuracy, first=first)
 
 
 def with_entry(array: np.ndarray[Any, Any], value: float) -> np.ndarray[Any, Any]:
@@ -155,6 +168,36 @@ CASES = [
         ArgumentError,
         ("downlink", "top_k", "neither a link nor a compressor"),
     ),
+    Case("clock that stands", lambda: fedlin.Clock(speed=0.0), ArgumentError, ("speed = 0.0", "above 0")),
+    Case("line that loses", lambda: fedlin.Clock(1.0, up=[1.0, -1.0]), ArgumentError, ("up = [1.0, -1.0]", "above 0")),
+    Case("line of NaN", lambda: fedlin.Clock(1.0, down=np.nan), ArgumentError, ("down = nan", "above 0")),
+    Case("answer before the question", lambda: fedlin.Clock(1.0, latency=-1), ArgumentError, ("latency = -1", "0")),
+    Case("speed in words", lambda: fedlin.Clock("fast"), ArgumentError, ("speed = 'fast'", "numbers")),
+    Case("speeds of a table", lambda: fedlin.Clock(np.ones((2, 2))), ArgumentError, ("speed", "one for each client")),
+    Case("speeds for others", timed(fedlin.Clock([1.0, 2.0])), ArgumentError, ("speed", "(2,)", "3 clients")),
+    Case("rates for nobody", lambda: fedlin.draw_rates(0, 1.0), ArgumentError, ("clients = 0", "at least 1")),
+    Case("rates of nothing", lambda: fedlin.draw_rates(2, 0.0), ArgumentError, ("rate = 0.0", "above 0")),
+    Case(
+        "rates of no law",
+        lambda: fedlin.draw_rates(2, 1.0, law="uniform"),  # type: ignore[arg-type]
+        ArgumentError,
+        ("law = 'uniform'", "'lognormal'"),
+    ),
+    Case("stages without a clock", staged(clock=3), ArgumentError, ("clock = 3", "Clock")),
+    Case("stages of too many", staged(first=4), ArgumentError, ("first = 4", "3 clients")),
+    Case("stages without end", staged(accuracy=0.0), ArgumentError, ("accuracy = 0.0", "above 0")),
+    Case("stages that need everyone", staged(fedlin.scaffnew()), ArgumentError, ("scaffnew", "every client")),
+    Case("cast to a wider type", lambda: fedlin.cast("float64"), ArgumentError, ("dtype", "float64", "'float16'")),
+    Case("cast of codes", lambda: fedlin.cast("float16", fedlin.sign()), ArgumentError, ("inner = sign()", "top_k(k)")),
+    Case("cast of levels", lambda: fedlin.cast("float32", fedlin.quantize(4)), ArgumentError, ("inner", "quantize(4)")),
+    Case(
+        "cast of an unbiased choice",
+        lambda: fedlin.cast("float16", fedlin.rand_k(1, unbiased=True)),
+        ArgumentError,
+        ("inner", "unbiased=True", "rand_k(k)"),
+    ),
+    Case("cast of a cast", lambda: fedlin.cast("float16", fedlin.cast("float32")), ArgumentError, ("inner", "cast")),
+    Case("cast of a number", lambda: fedlin.cast("float16", 5), ArgumentError, ("inner = 5", "top_k(k)")),  # type: ignore[arg-type]
     Case("link of a number", lambda: fedlin.plain(5), ArgumentError, ("compressor = 5", "top_k")),  # type: ignore[arg-type]
     Case("link of a list", lambda: fedlin.innovation([5]), ArgumentError, ("compressor = [5]", "top_k")),  # type: ignore[arg-type]
     Case("alpha zero", lambda: fedlin.shifted(fedlin.top_k(1), 0.0), ArgumentError, ("alpha = 0.0", "(0, 1]")),
@@ -444,6 +487,9 @@ CASES = [
     ),
     Case("no rounds", run(rounds=0), ArgumentError, ("rounds = 0", "at least 1")),
     Case("rounds a fraction", run(rounds=2.5), ArgumentError, ("rounds = 2.5", "whole number")),
+    Case("devices", run(devices=0), ArgumentError, ("devices = 0", "how many")),
+    Case("devices of another kind", run(devices="gpu"), ArgumentError, ("devices = 'gpu'", "JAX devices")),
+    Case("more devices than there are", run(devices=999), ArgumentError, ("devices = 999", "XLA_FLAGS")),
     Case("layout", run(layout="row"), ArgumentError, ("layout = 'row'", "'auto', 'client', 'step'")),
     Case("seed words", run(seed="a"), ArgumentError, ("seed = 'a'", "whole number")),
     Case("seed a truth", run(seed=True), ArgumentError, ("seed = True", "whole number")),
@@ -540,6 +586,9 @@ CASES = [
     Case("path a number", lambda: data.read(3), ArgumentError, ("path = 3", "folder", "glob")),  # type: ignore[arg-type]
     Case("path empty", lambda: data.read([]), ArgumentError, ("path = []", "folder", "glob")),
     Case("path nowhere", lambda: data.read("no/such/file.csv"), DataError, ("no/such/file.csv", "neither")),
+    # Trackers
+    Case("folder a number", lambda: trackers.tensorboard(3), ArgumentError, ("folder = 3", "path")),  # type: ignore[arg-type]
+    Case("experiment empty", lambda: trackers.mlflow(""), ArgumentError, ("experiment = ''", "name")),
     # Theory
     Case(
         "delta, server", lambda: theory.server_sparse(QUADRATIC, 1, 0.5), ArgumentError, ("delta = 0.5", "at least 1")
@@ -566,7 +615,13 @@ CASES = [
         PlanError,
         ("Logistic", "not strongly convex", "Plan(tau=1, eta=s)"),
     ),
-    Case("fedpaq's tau", lambda: theory.fedpaq(QUADRATIC, 0, 5, 0.1), ArgumentError, ("tau = 0", "at least 1")),
+    Case("fedpaq's tau", lambda: theory.fedpaq(QUADRATIC, 0, 5, 0.1), PlanError, ("tau holds 0", "at least 1")),
+    Case(
+        "fedpaq's uneven tau",
+        lambda: theory.fedpaq(QUADRATIC, [1, 2, 2], 5, 0.1),
+        PlanError,
+        ("tau", "1 to 2", "one number"),
+    ),
     Case("fedpaq's rounds", lambda: theory.fedpaq(QUADRATIC, 2, 0, 0.1), ArgumentError, ("rounds = 0", "at least 1")),
     Case("omega", lambda: theory.fedcomgate(QUADRATIC, 2, -1.0), ArgumentError, ("omega = -1.0", "at least 0")),
     Case(

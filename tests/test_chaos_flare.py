@@ -29,7 +29,8 @@ from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.status import Standing, lines
 from fedlin.transports.loopback import Loopback
-from test_federation_flare import drawn_problem, free_port
+from template_data import drawn_problem
+from test_federation_flare import free_port
 
 pytestmark = pytest.mark.chaos
 Fault = Callable[["Faults"], None]
@@ -50,7 +51,7 @@ def federation(folder: Path, links: str, rounds: int) -> Project:
     text = path.read_text()
     for old, new in {
         "rounds = 200": f"rounds = {rounds}",
-        'uplink = "innovation(top_k(5))"': links,
+        'uplink = "innovation(top_k(10))"': links,
         "timeout = 60.0": f"timeout = {TIMEOUT}",
         "patience = 3600.0": "patience = 300.0",
     }.items():
@@ -162,7 +163,18 @@ KEEPING = [
     kill_the_servers_job,
     kill_a_site,
 ]
-LOSING = [empty_a_disk, freeze_a_site, kill_the_server, empty_a_disk]
+LOSING = [
+    empty_a_disk,
+    freeze_a_site,
+    kill_the_server,
+    empty_a_disk,
+    kill_two_sites,
+    cut_the_servers_checkpoint,
+    freeze_a_site,
+    empty_a_disk,
+    kill_the_servers_job,
+    kill_a_sites_job,
+]
 
 
 def run_with(project: Project, faults: Sequence[Fault], seed: int) -> Faults:

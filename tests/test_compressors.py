@@ -15,23 +15,19 @@ from hypothesis import strategies as st
 import reference
 from fedlin.compressors import (
     Compressor,
-    Dense,
-    Packed,
-    Sparse,
     _pack,
-    decode,
+    cast,
     identity,
     index_dtype,
-    is_payload,
     natural,
     quantize,
     rand_k,
     round_to_powers,
     sign,
-    size,
     top_k,
 )
 from fedlin.errors import FedLinError
+from fedlin.payloads import Dense, Packed, Sparse, decode, is_payload, size
 from fedlin.precision import precision
 from quadratics import Array
 
@@ -256,6 +252,43 @@ def test_natural_compression_at_the_ends_of_what_a_number_can_be(dtype: Any) -> 
         np.testing.assert_array_equal(np.abs(got[6:]), np.inf)
 
 
+@quick
+@given(vectors_and_k(), st.sampled_from(["float32", "float16"]), st.sampled_from([1.0, 1e-200, 1e200]))
+def test_a_cast_keeps_its_bound_at_every_scale(case: tuple[Array, int], dtype: str, scale: float) -> None:
+    """‖C(v) - v‖² ≤ (1 - 1/δ) ‖v‖² with rounding counted in δ; nothing overflows and no large entry is lost."""
+    v, k = case
+    for inner in (identity(), top_k(k)):
+        compressor = cast(dtype, inner)
+        assert compressor.delta is not None
+        got = apply(compressor, v * scale) / scale
+        assert squared(got - v) <= (1 - 1 / compressor.delta(v.size)) * squared(v) * (1 + 1e-12)
+        kept = apply(inner, v)
+        unit = 2.0**-11 if dtype == "float16" else 2.0**-24
+        lost = 2.0**-28 * np.max(np.abs(v)) if dtype == "float16" else 0.0
+        assert np.all(np.abs(got - kept) <= np.maximum(unit * np.abs(kept), lost) * (1 + 1e-12))
+
+
+def test_a_cast_attains_its_bound() -> None:
+    """Half way between two numbers of the type, rounding errs by u: δ cannot be smaller."""
+    v = np.full(4, 1 + 2.0**-11)
+    error = squared(apply(cast("float16", top_k(1)), v) - v)
+    delta = cast("float16", top_k(1)).delta
+    assert delta is not None
+    assert error == pytest.approx((1 - 1 / delta(4)) * squared(v), rel=1e-6)
+    assert error > squared(apply(top_k(1), v) - v)
+
+
+def test_a_cast_rounds_once_and_in_every_program() -> None:
+    """Just above half way goes up, which rounding to single precision first would miss; compiled or not."""
+    v = np.array([1 + 2.0**-11 + 2.0**-40, 1.0])
+    expected = [1 + 2.0**-10, 1.0]
+    np.testing.assert_array_equal(apply(cast("float16"), v), expected)
+    with precision(np.float64):
+        np.testing.assert_array_equal(cast("float16")(jax.random.key(0), jnp.asarray(v)), expected)
+        together = jax.jit(lambda v: cast("float16")(jax.random.key(0), v) - v)(jnp.asarray(v))
+        np.testing.assert_array_equal(together, expected - v)
+
+
 # Ties, zeros and edges.
 
 
@@ -275,7 +308,9 @@ def test_long_vectors_with_many_ties(dim: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "compressor", [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural()], ids=repr
+    "compressor",
+    [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural(), cast("float16")],
+    ids=repr,
 )
 def test_zero_stays_zero(compressor: Compressor) -> None:
     np.testing.assert_array_equal(apply(compressor, np.zeros(5)), 0)
@@ -339,6 +374,10 @@ def test_indices_take_the_smallest_type_that_counts_to_d(dim: int, dtype: type[n
         (top_k(3), 3, 0, 3),
         (rand_k(3), 3, 0, 3),
         (rand_k(3, unbiased=True), 3, 0, 3),
+        (cast("float32"), 0, 80 + 2, 0),  # the exponent takes two bytes
+        (cast("float16"), 0, 40 + 2, 0),
+        (cast("float16", top_k(3)), 0, 6 + 2, 3),
+        (cast("float32", rand_k(3)), 0, 12 + 2, 3),
         (sign(), 1, 3, 0),  # 20 bits
         (quantize(1), 1, 5, 0),  # 20 · 2 bits, the codes -1, 0, 1
         (quantize(3), 1, 8, 0),  # 20 · 3 bits: seven codes
@@ -380,6 +419,7 @@ def test_bytes_of_a_message_add_up_from_shapes_alone() -> None:
 # Payloads.
 
 ALL = [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural()]
+ALL += [cast("float32"), cast("float16", top_k(2)), cast("float16", rand_k(2))]
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=repr)
@@ -441,10 +481,11 @@ def test_equal_arguments_give_the_same_object() -> None:
     assert quantize(3) is quantize(3)
     assert sign() is sign()
     assert natural() is natural()
+    assert cast("float16") is cast("float16", identity())
     assert identity() is identity()
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=repr)
 def test_a_name_is_what_made_it(compressor: Compressor) -> None:
-    made = {f.__name__: f for f in (identity, top_k, rand_k, quantize, sign, natural)}
+    made = {f.__name__: f for f in (identity, top_k, rand_k, quantize, sign, natural, cast)}
     assert eval(repr(compressor), made) is compressor

@@ -16,14 +16,14 @@ import pytest
 
 import fedlin
 from compilation import compilations
-from fedlin import error_feedback, innovation, natural, plain, privacy, quantize, rand_k, shifted, sign, top_k
-from fedlin.compressors import decode
+from fedlin import cast, error_feedback, innovation, natural, plain, privacy, quantize, rand_k, shifted, sign, top_k
 from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.engines.member import Member, prepare
 from fedlin.engines.round import Clients, Cohort, play_round
 from fedlin.errors import FedLinError
+from fedlin.payloads import decode
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
@@ -150,6 +150,14 @@ ROWS = [
     Row("fedlin", {"downlink": plain(top_k(2))}, "converges"),
     Row("fedlin", {"uplink": top_k(2), "downlink": top_k(2)}, "neighbourhood"),
     Row("fedlin", {"uplink": innovation(top_k(2))}, "converges"),
+    Row("fedlin", {"uplink": innovation(cast("float16", top_k(2)))}, "converges"),
+    Row(
+        "fedlin",
+        {"uplink": innovation(cast("float16")), "downlink": cast("float16"), "model_downlink": cast("float16")},
+        "converges",
+        every_client=True,
+    ),
+    Row("ef21", {"compressor": cast("float32", top_k(2))}, "converges", changes, rounds=2000),
     Row("fedlin", {"downlink": innovation(top_k(2))}, "converges", every_client=True),
     Row("fedlin", {"model_uplink": error_feedback(top_k(2))}, "converges"),
     Row("fedlin", {"model_uplink": innovation(top_k(2))}, "converges"),

@@ -15,12 +15,14 @@ from fedlin import theory
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError, FedLinError
 from fedlin.experiments import build, catalogue, config
+from fedlin.experiments.compare import compare
 from fedlin.experiments.costs import cost, winners
 from fedlin.experiments.expression import evaluate
-from fedlin.experiments.folder import resolved
+from fedlin.experiments.folder import Folder, resolved
 from fedlin.experiments.jobs import jobs
 from fedlin.experiments.load import load
 from fedlin.experiments.problem import build as build_problem
+from fedlin.experiments.run import run
 from fedlin.experiments.template import template
 from fedlin.experiments.tune import Trial, search, tune
 from fedlin.result import Result
@@ -272,7 +274,7 @@ def test_a_link_as_text_is_the_link(text: str, expected: Any) -> None:
 def test_every_theorem_that_makes_a_plan_can_be_named() -> None:
     problem = fedlin.problems.least_squares(clients=3, dim=4, samples=10)
     arguments = dict.fromkeys(("server_sparse", "server_feedback", "client_feedback", "ef21"), "delta=2")
-    arguments["diana"] = "omega=1"
+    arguments |= dict.fromkeys(("diana", "fedpaq", "fedcomgate"), "omega=0.5") | {"s_local_svrg": "row_smoothness=9.0"}
     steps = [name for name in theory.__all__ if inspect.isfunction(getattr(theory, name)) and name != "dissimilarity"]
     assert sorted(build.THEOREMS) == steps
     for name in build.THEOREMS:
@@ -289,7 +291,7 @@ def test_every_method_is_listed_with_what_it_is() -> None:
     bare = {name for name, item in listed.items() if not item.reference}
     assert bare == {"compressed", "gradient_descent"}, "every method from a paper names it"
     assert {item.name for item in catalogue.problem_kinds()} == set(fedlin.problems.__all__) - {"Problem"}
-    assert {"top_k", "innovation"} <= {item.name for item in catalogue.compressors()}
+    assert {"top_k", "sign", "identity", "innovation"} <= {item.name for item in catalogue.compressors()}
 
 
 # Tuning.
@@ -389,3 +391,30 @@ def test_arguments_reach_the_method(tmp_path: Path) -> None:
     (job,) = jobs(load(write(tmp_path, algorithm=[method])))
     assert isinstance(job.algorithm, Algorithm)
     assert job.algorithm is fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2)))
+
+
+def test_privacy_is_stated_before_the_run_and_in_the_report(tmp_path: Path) -> None:
+    """ε of the whole run; the search for a step size is said not to be counted, and what is not noised is named."""
+    private = {"uplink": "gaussian(5.0, 30.0)", "model_uplink": "gaussian(1.0, 30.0)"}
+    content = {
+        "rounds": 4,
+        "problem": {"kind": "least_squares", "clients": 4, "dim": 3, "samples": 8},
+        "plan": {"tau": 2, "eta_bar": 0.001},
+        "algorithm": [
+            {"name": "fedlin", "label": "private", **private},
+            {"name": "fedlin", "label": "half", "uplink": "gaussian(5.0, 30.0)"},
+            {"name": "fedavg"},
+        ],
+    }
+    file = tmp_path / "private.toml"
+    file.write_text(tomli_w.dumps(content))
+    loaded = load(file)
+    folder, said = Folder.create(tmp_path / "run", loaded), list[str]()
+    run(folder, jobs(loaded), say=said.append)
+    exact = fedlin.privacy.account(jobs(loaded)[0].algorithm, 4, delta=1e-5)
+    assert said[0] == f"private: {exact}."
+    assert "half: " in said[1]
+    assert "not private" in said[1]
+    assert "[1/3]" in said[2]  # nothing had run when ε was told
+    tables = {table.title: table for table in compare([folder]).chapters[0].tables}
+    assert tables["Privacy of a run to its last round"].rows[0] == ("private", str(exact))

@@ -21,15 +21,18 @@ from fedlin.engines.wire import Kind, Stamp
 from fedlin.errors import ArgumentError, CheckpointError, FederationError, FedLinError, PlanError
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
-from quadratics import A, Array, B, assert_close
+from quadratics import Array, assert_close
 from test_wire import mutated, resealed
 
 M, D = 3, 3
-PROBLEM = fedlin.problems.quadratic(A[:M, :D, :D], B[:M, :D])
-PLAN = fedlin.Plan([1, 3, 2], [0.06, 0.02, 0.03])
+RNG = np.random.default_rng(0)
+SKEW = 0.15 * RNG.standard_normal((M, D, D))
+A, B = np.eye(D) + (SKEW + SKEW.transpose(0, 2, 1)) / 2, RNG.standard_normal((M, D))
+PROBLEM = fedlin.problems.quadratic(A, B)  # well conditioned, so that few rounds show where a run ends
+PLAN = fedlin.Plan([1, 3, 2], [0.7, 0.25, 0.33])
 X0 = np.array([1.0, -2.0, 0.5])
 QUICK: dict[str, Any] = {"pause": 0.0, "patience": 20.0}
-SINGLE = fedlin.problems.quadratic(A[:M, :D, :D].astype(np.float32), B[:M, :D].astype(np.float32))
+SINGLE = fedlin.problems.quadratic(A.astype(np.float32), B.astype(np.float32))
 REMEMBERING = fedlin.fedlin(uplink=innovation(identity()))  # ends at x* whoever misses which round
 
 
@@ -49,7 +52,7 @@ def simulate(algorithm: Algorithm[Any, Any], rounds: int, **options: Any) -> fed
 
 
 def near(x: Array, minimizer: Array = PROBLEM.minimizer) -> bool:
-    return bool(np.linalg.norm(x - minimizer) < 1e-7 * np.linalg.norm(X0 - minimizer))
+    return bool(np.linalg.norm(x - minimizer) < 1e-4 * np.linalg.norm(X0 - minimizer))
 
 
 def events(result: FederationResult, name: str) -> list[dict[str, Any]]:
@@ -106,7 +109,7 @@ def test_a_noisy_oracle_draws_the_same_on_both_engines() -> None:
 
 
 def test_single_precision_and_a_changing_plan() -> None:
-    plan = fedlin.Plan(np.arange(1, 16).reshape(5, 3), np.linspace(0.01, 0.02, 15).reshape(5, 3))
+    plan = fedlin.Plan(np.arange(1, 16).reshape(5, 3), np.linspace(0.1, 0.2, 15).reshape(5, 3))
     start = X0.astype(np.float32)
     result = serve(fedlin.fedavg(), Loopback(sites(fedlin.fedavg(), SINGLE)), 5, plan=plan, x0=start)
     assert result.x.dtype == np.float32
@@ -181,18 +184,19 @@ def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(f
 
 
 @pytest.mark.parametrize("kind", [*CLIENT_FAULTS, *SERVER_FAULTS])
-@pytest.mark.parametrize("client", [0, 2])
-def test_each_fault_in_every_exchange(kind: str, client: int) -> None:
-    result, transport = disturbed(ALL_LINKS, [Fault(number, client, kind) for number in range(0, 12, 3)], 4)
+@pytest.mark.parametrize(("client", "exchanges"), [(0, (1, 6, 10)), (2, (2, 9, 12))])
+def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int, ...]) -> None:
+    result, transport = disturbed(ALL_LINKS, [Fault(number, client, kind) for number in exchanges], 4)
     np.testing.assert_array_equal(result.x, simulate(ALL_LINKS, 4).x)
+    assert not events(result, "started afresh")
     assert kind in transport.met
 
 
 @pytest.mark.slow
-@chaos(100)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=60))
+@chaos(60)
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=24))
 def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault]) -> None:
-    result, _ = disturbed(REMEMBERING, faults, 60)
+    result, _ = disturbed(REMEMBERING, faults, 24)
     assert near(result.x)
 
 
@@ -214,11 +218,11 @@ def test_a_method_without_memory_has_none_to_lose() -> None:
 
 
 @pytest.mark.slow
-@chaos(60)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=60))
+@chaos(40)
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=30))
 def test_a_quorum_goes_on_and_ends_at_the_same_minimiser(faults: list[Fault]) -> None:
     policy = Policy.within(1.0, at_least=2, **QUICK, rejections=10**6)
-    result, _ = disturbed(REMEMBERING, faults, 100, policy)
+    result, _ = disturbed(REMEMBERING, faults, 40, policy)
     assert near(result.x)
 
 
@@ -228,15 +232,31 @@ def test_the_first_two_of_three_are_enough_while_one_is_dead() -> None:
 
     def between(name: str, phase: str, payload: bytes) -> bytes | None:
         stamp = wire.unseal(payload)[0]
-        dead = name == "site-1" and stamp.kind == Kind.TASK and 3 <= stamp.round < 40
+        dead = name == "site-1" and stamp.kind == Kind.TASK and 3 <= stamp.round < 20
         return None if dead else handlers[name](phase, payload)
 
     policy = Policy.within(1.0, at_least=2, **QUICK)
-    result = serve(REMEMBERING, Wrapped(handlers, between), 120, policy=policy)
-    assert all("site-1" not in names for names in result.answered[3:40])
+    result = serve(REMEMBERING, Wrapped(handlers, between), 45, policy=policy)
+    assert all("site-1" not in names for names in result.answered[3:20])
     assert near(result.x)
     eager = serve(REMEMBERING, Loopback(sites(REMEMBERING)), 3, policy=Policy.first(2, **QUICK))
     assert [len(names) for names in eager.answered] == [2, 2, 2]
+
+
+def test_a_client_that_never_begins_is_asked_ever_more_rarely() -> None:
+    handlers = sites(REMEMBERING)
+    asked: list[bytes] = []
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        if name == "site-1" and phase == "begin":
+            asked.append(payload)
+            return None
+        reply: bytes = handlers[name](phase, payload)
+        return reply
+
+    result = serve(REMEMBERING, Wrapped(handlers, between), 20, policy=Policy.first(2, **QUICK))
+    assert result.answered == [["site-0", "site-2"]] * 20
+    assert len(asked) == 6  # after 0, 1, 2, 4, 8 and 16 rounds
 
 
 def test_a_client_that_misses_the_second_phase_keeps_what_was_counted_of_the_first() -> None:
@@ -248,7 +268,7 @@ def test_a_client_that_misses_the_second_phase_keeps_what_was_counted_of_the_fir
         gone = stamp.kind == Kind.TASK and phase == "model" and (stamp.round + int(name[-1])) % 4 == 0
         return None if gone else handlers[name](phase, payload)
 
-    result = serve(REMEMBERING, Wrapped(handlers, between), 120, policy=Policy.within(1.0, at_least=2, **QUICK))
+    result = serve(REMEMBERING, Wrapped(handlers, between), 40, policy=Policy.within(1.0, at_least=2, **QUICK))
     assert near(result.x)
     assert min(map(len, result.answered)) == 2
 
@@ -259,13 +279,13 @@ def test_a_client_that_misses_the_second_phase_keeps_what_was_counted_of_the_fir
 def test_a_client_that_joins_changes_the_objective_and_the_log_says_so(tmp_path: Path) -> None:
     handlers = sites(REMEMBERING)
     loopback = Loopback({name: handlers[name] for name in ("site-0", "site-2")})
-    plan = fedlin.Plan(2, 0.02)
+    plan = fedlin.Plan(2, 0.3)
 
     def let_in(played: int, x: Array, measures: dict[str, Any]) -> None:
         if played == 5:
             loopback.handlers["site-1"] = handlers["site-1"]
 
-    result = serve(REMEMBERING, loopback, 100, plan=plan, on_round=let_in, folder=tmp_path)
+    result = serve(REMEMBERING, loopback, 35, plan=plan, on_round=let_in, folder=tmp_path)
     (fresh,) = events(result, "started afresh")
     assert fresh["why"] == "site-1 joined"
     assert fresh["weights"] == pytest.approx({"site-0": 1 / 3, "site-1": 1 / 3, "site-2": 1 / 3})
@@ -295,10 +315,10 @@ def test_a_client_that_leaves_for_good_takes_its_part_of_the_objective_along() -
             del loopback.handlers["site-1"]
 
     policy = Policy.within(1.0, at_least=1, forget_after=3, **QUICK)
-    result = serve(REMEMBERING, loopback, 120, policy=policy, on_round=leave)
+    result = serve(REMEMBERING, loopback, 35, policy=policy, on_round=leave)
     (fresh,) = events(result, "started afresh")
     assert (fresh["why"], fresh["round"]) == ("site-1 left", 7)
-    assert near(result.x, fedlin.problems.quadratic(A[[0, 2], :D, :D], B[[0, 2], :D]).minimizer)
+    assert near(result.x, fedlin.problems.quadratic(A[[0, 2]], B[[0, 2]]).minimizer)
 
 
 @pytest.mark.parametrize("poison", [np.nan, 1e9])
@@ -312,16 +332,16 @@ def test_a_client_that_sends_nonsense_is_quarantined(poison: float) -> None:
         return reply
 
     result = serve(
-        fedlin.fedlin(), Wrapped(handlers, between), 150, policy=Policy.everyone(**QUICK, norm_bound=1e6, rejections=2)
+        fedlin.fedlin(), Wrapped(handlers, between), 30, policy=Policy.everyone(**QUICK, norm_bound=1e6, rejections=2)
     )
     assert len(events(result, "rejected")) == 2
     assert [event["why"] for event in events(result, "started afresh")] == ["site-1 was quarantined"]
     assert result.clients == ["site-0", "site-2"]
-    assert near(result.x, fedlin.problems.quadratic(A[[0, 2], :D, :D], B[[0, 2], :D]).minimizer)
+    assert near(result.x, fedlin.problems.quadratic(A[[0, 2]], B[[0, 2]]).minimizer)
 
 
 def test_a_run_that_diverges_says_so_and_keeps_its_last_model() -> None:
-    result = serve(fedlin.fedavg(), Loopback(sites(fedlin.fedavg())), 2000, plan=fedlin.Plan(2, 1.0))
+    result = serve(fedlin.fedavg(), Loopback(sites(fedlin.fedavg())), 2000, plan=fedlin.Plan(2, 5.0))
     assert result.status == "diverged"
     assert 0 < result.rounds < 2000
     assert np.all(np.isfinite(result.x))
@@ -369,7 +389,7 @@ def test_bad_replies_never_crash_a_server() -> None:
         (lambda: Client(fedlin.fedavg(), PROBLEM.client(0)), "algorithm 'fedlin' on the server and 'fedavg' here"),
         (lambda: Client(fedlin.fedlin(same_batch=True), PROBLEM.client(0)), "same_batch"),
         (
-            lambda: Client(fedlin.fedlin(), fedlin.problems.quadratic(A[:1], B[:1]).client(0)),
+            lambda: Client(fedlin.fedlin(), fedlin.problems.quadratic([np.eye(5)], [np.ones(5)])),
             "dimension 3 on the server and 5 here",
         ),
         (
@@ -440,6 +460,12 @@ BAD: list[tuple[Callable[[], object], type[FedLinError], str]] = [
     (lambda: Policy.within(0.0), ArgumentError, "policy.timeout"),
     (lambda: Client(fedlin.fedlin(), PROBLEM), ArgumentError, "a problem with one client"),
     (lambda: Client(fedlin.fedlin(), PROBLEM.client(0), weight=0.0), ArgumentError, "weight = 0"),
+    (
+        lambda: Client(fedlin.fedlin(), PROBLEM.client(0), folder=__file__),
+        CheckpointError,
+        "folder = .* cannot be made",
+    ),
+    (lambda: serve(fedlin.fedlin(), loop(), 2, folder=__file__), CheckpointError, "folder = .* cannot be made"),
     (lambda: PROBLEM.client(3), ArgumentError, "index = 3"),
 ]
 
@@ -469,6 +495,10 @@ def test_a_run_goes_on_where_it_ended_and_others_do_not(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.bytes_up[:5], first.bytes_up)
     np.testing.assert_array_equal(result.bytes_up, simulate(algorithm, 9).bytes_up)
     assert len(list(tmp_path.glob("server-*.ckpt"))) == 3
+    with open(tmp_path / "log.jsonl", "a") as log:
+        log.write('{"round": 9, "mo')  # cut off by a crash
+    longer = serve(algorithm, Loopback(handlers), 11, folder=tmp_path)
+    np.testing.assert_array_equal(longer.bytes_up, simulate(algorithm, 11).bytes_up)
     with pytest.raises(CheckpointError, match="another seed"):
         serve(algorithm, Loopback(handlers), 9, folder=tmp_path, seed=2)
     for path in tmp_path.glob("server-*.ckpt"):
@@ -483,6 +513,18 @@ def test_a_run_ends_when_asked_or_when_the_model_rests() -> None:
     rests = serve(fedlin.fedlin(), loop(), 5000, stop=1e-6)
     assert rests.status == "stopped"
     assert rests.move[-1] <= 1e-6 < rests.move[-2]
+
+
+def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> None:
+    site = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path)
+    handlers = {**sites(ALL_LINKS), "site-0": site.handle}
+    serve(ALL_LINKS, Loopback(handlers), 2)
+    (run,) = tmp_path.iterdir()
+    (run / "0000000002-00.state.7.part").write_bytes(b"half a sta")
+    handlers["site-0"] = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path).handle
+    result = serve(ALL_LINKS, Loopback(handlers), 4)
+    assert not list(run.glob("*.part"))
+    np.testing.assert_array_equal(result.x, simulate(ALL_LINKS, 4).x)
 
 
 def test_a_client_keeps_two_rounds_and_no_more(tmp_path: Path) -> None:

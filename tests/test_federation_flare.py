@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ from cryptography.x509.oid import NameOID
 
 import fedlin
 from federated_rows import NAMES, assert_as_simulated
+from fedlin.deploy.driver import Driver
 from fedlin.deploy.local import Local
-from fedlin.deploy.processes import Kind, Process
+from fedlin.deploy.processes import Kind, Process, stop_all
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import lines
+from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
 PROGRAMS: dict[Kind, str] = {"server": "federated_rows:serve_rows", "client": "federated_rows:make_rows"}
@@ -153,6 +156,38 @@ def test_only_a_certificate_of_this_federation_is_let_in(seen: Seen) -> None:
     assert seen.greeted == {"its own": True, "another authority's": False, "an expired one": False, "none": False}
 
 
+def test_a_site_runs_nothing_that_is_sent(tmp_path: Path) -> None:
+    """An admin's job with code in it, or with a component of somebody else's, does not run; nor does a command."""
+    project = create(tmp_path / "federation", NAMES[:1], "localhost", free_port())
+    trace = tmp_path / "trace"
+    run = Local(project)
+    try:
+        run.server.start()
+        run.sites[NAMES[0]].start()
+        code, component = (copytree(project.job, tmp_path / name) for name in ("code", "component"))
+        (code / "app" / "custom").mkdir()
+        (code / "app" / "custom" / "sent.py").write_text(f"open({str(trace)!r}, 'w').close()")
+        settings = component / "app" / "config" / "config_fed_client.json"
+        content = json.loads(settings.read_text())
+        content["components"].append({"id": "x", "path": "subprocess.Popen", "args": {"args": ["touch", str(trace)]}})
+        settings.write_text(json.dumps(content))
+        for job in (code, component):
+            driver = Driver(project.admin, job, project.sites)
+            try:
+                deadline = time.monotonic() + 120
+                while driver.ended is None and time.monotonic() < deadline:
+                    driver.advance()
+                    time.sleep(0.2)
+                assert driver.ended in ("FINISHED:FAILED_TO_RUN", "FINISHED:ABNORMAL", "FINISHED:EXECUTION_EXCEPTION")
+                with pytest.raises(Exception, match="not authorized"):
+                    driver.session().ls_target(NAMES[0])
+            finally:
+                driver.forget()
+    finally:
+        stop_all([run.server, *run.sites.values()])
+    assert not trace.exists()
+
+
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line.split("#")[0].split()[1:] for line in README.splitlines() if line.startswith("fedlin federation")]
 
@@ -192,13 +227,3 @@ def wait_for_round(folder: Path, number: int, run: "subprocess.Popen[str]") -> N
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def drawn_problem(sites: int) -> fedlin.problems.Problem:
-    """The data that the template's sites draw."""
-    features, targets = [], []
-    for seed in range(sites):
-        rng = np.random.default_rng(seed)
-        features.append(rng.normal(size=(100, 20)))
-        targets.append(features[-1] @ rng.normal(size=20) + 0.1 * rng.normal(size=100))
-    return fedlin.problems.regression(features, targets)

@@ -13,11 +13,12 @@ from scipy.stats import norm
 
 import fedlin
 from fedlin import innovation, privacy, simulate, top_k
-from fedlin.compressors import Compressor, Dense, decode
+from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.errors import ArgumentError, UnknownError
+from fedlin.payloads import Dense, decode
 from fedlin.precision import precision
 from quadratics import DIM, TAU, X0, problem
 

@@ -23,12 +23,14 @@ COLUMNS = [
     "bytes_down",
     "gradients",
     "seconds",
+    "simulated",
 ]
 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return simulate(fedlin.fedlin(uplink=fedlin.top_k(1)), PROBLEM, Plan([1, 2, 3], 0.05), 12, seed=9)
+    method, plan = fedlin.fedlin(uplink=fedlin.top_k(1)), Plan([1, 2, 3], 0.05)
+    return fedlin.Clock(speed=10).time(simulate(method, PROBLEM, plan, 12, seed=9), method, PROBLEM, plan)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_dataframe_has_one_row_a_round_and_one_column_a_measure(result: Result, 
     assert table["round"].tolist() == list(range(13))
     for name in COLUMNS[1:]:
         np.testing.assert_array_equal(table[name].to_numpy(), getattr(result, name))
-    assert sorted(unsolved.to_dataframe().columns) == sorted(set(COLUMNS) - {"gap", "distance"})
+    assert sorted(unsolved.to_dataframe().columns) == sorted(set(COLUMNS) - {"gap", "distance", "simulated"})
 
 
 @pytest.mark.parametrize("x", AXES)

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlin import quantize, rand_k, sign, top_k
-from fedlin.compressors import Packed, Sparse, identity, is_payload
+from fedlin import cast, natural, quantize, rand_k, sign, top_k
+from fedlin.compressors import identity
 from fedlin.engines import wire
 from fedlin.engines.wire import Kind, Reply, Stamp, Task
 from fedlin.errors import NotFiniteError, WireError
+from fedlin.payloads import Narrow, Packed, Sparse, is_payload
 from fedlin.precision import precision
 
 RUN = b"a run id"
@@ -41,6 +42,11 @@ MESSAGES: dict[str, Callable[[], Any]] = {
     "quantize": lambda: encoded(quantize(4), 11),
     "quantize to powers": lambda: encoded(quantize(8), 5),
     "sign": lambda: encoded(sign(), 13),
+    "natural": lambda: encoded(natural(), 7),
+    "natural, single precision": lambda: encoded(natural(), 9, np.float32),
+    "half precision": lambda: encoded(cast("float16"), 6),
+    "half precision of some": lambda: encoded(cast("float16", top_k(3)), 40),
+    "nothing": lambda: (),
     "both": lambda: {"a": encoded(top_k(2), 5), "b": (encoded(sign(), 9), np.ones((2, 3)))},
 }
 
@@ -64,7 +70,11 @@ def same(left: Any, right: Any) -> bool:
 
 def well_formed(message: Any, like: Any) -> bool:
     """What a decoder may let through: the structure, finite numbers, indices and codes that exist."""
-    for node in jax.tree.leaves(message, is_leaf=is_payload):
+    for found in jax.tree.leaves(message, is_leaf=is_payload):
+        with precision(np.float64):
+            if is_payload(found) and not np.all(np.isfinite(found.decode())):
+                return False
+        node = found.payload if isinstance(found, Narrow) else found
         if isinstance(node, Sparse) and (len(set(node.indices.tolist())) < node.indices.size):
             return False
         if isinstance(node, Sparse) and not all(0 <= i < node.dim for i in node.indices.tolist()):

@@ -21,10 +21,12 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
-from fedlin.compressors import identity, natural, quantize, rand_k, sign, top_k
+from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.clock import Clock, draw_rates
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
+from fedlin.engines.flanp import flanp
 from fedlin.engines.many import simulate_many
 from fedlin.engines.simulate import simulate
 from fedlin.engines.sizes import message_sizes
@@ -44,6 +46,7 @@ __all__ = [
     "Central",
     "Checkpoint",
     "Client",
+    "Clock",
     "FedLinError",
     "FederationResult",
     "Local",
@@ -53,9 +56,11 @@ __all__ = [
     "Policy",
     "Result",
     "Stop",
+    "cast",
     "compressed",
     "data",
     "diana",
+    "draw_rates",
     "draw_steps",
     "ef21",
     "epochs",
@@ -68,6 +73,7 @@ __all__ = [
     "fedpaq",
     "fedprox",
     "fedsplit",
+    "flanp",
     "gradient_descent",
     "gradient_tracking",
     "identity",

@@ -84,6 +84,7 @@ def _reproduce(
     # Loaded here so that `--help` and `--version` answer at once.
     from rich.console import Console
 
+    from fedlin.cache import keep_compiled
     from fedlin.claims import OPEN, Setting, select, verdicts
     from fedlin.report.folder import check_folder
     from fedlin.report.page import write_report
@@ -95,6 +96,7 @@ def _reproduce(
     # Unless named, what goes beyond the paper is left to a full run.
     claims = [claim for claim in select(ids) if ids or not quick or claim.section != OPEN]
     check_folder(out)
+    keep_compiled()
     # With --json the progress goes to stderr, and stdout carries the document alone.
     finished = show(verdicts(claims, setting, jobs), len(claims), Console(stderr=as_json))
     order = [claim.id for claim in claims]

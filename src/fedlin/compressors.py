@@ -6,131 +6,22 @@ E‖C(v) - v‖² ≤ ω ‖v‖² (unbiased, ω = `omega(d)`). The paper's δ f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil, log2, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.checks import positive_integer
-from fedlin.core import Key, Mechanism, Message, Vector
+from fedlin.checks import one_of, positive_integer
+from fedlin.core import Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
+from fedlin.payloads import Dense, Narrow, Packed, Payload, Powers, Sparse, pack_bits
 
+_TOP = 15  # a cast's largest entry lands in [2¹⁴, 2¹⁵), below the range of float16 even when rounded up
 _COUNTED = 256  # up to this many entries, counting who is larger beats XLA's sort on a CPU by 1.5 to 4 times
-
-
-class Size(NamedTuple):
-    """Bytes of a message, values and indices apart."""
-
-    values: int
-    indices: int
-
-    @property
-    def total(self) -> int:
-        """All bytes of the message."""
-        return self.values + self.indices
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=[])
-@dataclass(frozen=True)
-class Dense:
-    """Every entry, as it is."""
-
-    values: jax.Array
-
-    def decode(self) -> Vector:
-        """The vector itself."""
-        return self.values
-
-    def size(self) -> Size:
-        """d values, no index."""
-        return Size(_bytes(self.values), 0)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["dim"])
-@dataclass(frozen=True)
-class Sparse:
-    """k values and the k places they belong to."""
-
-    values: jax.Array
-    indices: jax.Array
-    dim: int
-
-    def decode(self) -> Vector:
-        """The vector that is zero elsewhere."""
-        return jnp.zeros(self.dim, self.values.dtype).at[self.indices].set(self.values, unique_indices=True)
-
-    def size(self) -> Size:
-        """k values and k indices of the smallest unsigned integer type that counts to d."""
-        return Size(_bytes(self.values), _bytes(self.indices))
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["scale", "codes"], meta_fields=["dim", "bits", "levels"])
-@dataclass(frozen=True)
-class Packed:
-    """One scale and a code of a few bits for every entry: entry = scale · (code - levels) / levels."""
-
-    scale: jax.Array
-    codes: jax.Array
-    dim: int
-    bits: int
-    levels: int
-
-    def decode(self) -> Vector:
-        """Unpack the codes and scale them."""
-        codes = _unpack_bits(self.codes, self.dim, self.bits)
-        if self.bits == 1:  # a sign: no code for zero
-            return self.scale * (2 * codes - 1).astype(self.scale.dtype)
-        return self.scale * ((codes - self.levels).astype(self.scale.dtype) / self.levels)
-
-    def size(self) -> Size:
-        """The scale and ⌈d · bits / 8⌉ bytes of codes."""
-        return Size(_bytes(self.scale) + _bytes(self.codes), 0)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "dtype"])
-@dataclass(frozen=True)
-class Powers:
-    """The sign and the exponent of every entry, packed: entry = ±2^exponent, or zero."""
-
-    codes: jax.Array
-    dim: int
-    dtype: str  # of the entries; its exponent has 11 bits in double precision and 8 in single
-
-    def decode(self) -> Vector:
-        """The sign and the exponent back in their places of the number, its fraction zero."""
-        kind = np.finfo(self.dtype)
-        unsigned = np.dtype(f"uint{kind.bits}")
-        codes = _unpack_bits(self.codes, self.dim, 1 + kind.nexp).astype(unsigned)
-        vector: Vector = jax.lax.bitcast_convert_type(codes << unsigned.type(kind.nmant), np.dtype(self.dtype))
-        return vector
-
-    def size(self) -> Size:
-        """⌈12d/8⌉ bytes in double precision, ⌈9d/8⌉ in single."""
-        return Size(_bytes(self.codes), 0)
-
-
-Payload = Dense | Sparse | Packed | Powers
-
-
-def is_payload(node: Any) -> bool:
-    """Whether a node of a message is an encoded vector."""
-    return isinstance(node, Payload)
-
-
-def decode(message: Message) -> Message:
-    """The message with every payload in it decoded."""
-    return jax.tree.map(lambda n: n.decode() if is_payload(n) else n, message, is_leaf=is_payload)
-
-
-def size(message: Message) -> Size:
-    """Exact bytes of a message, from shapes alone: works on arrays and on abstract shapes."""
-    nodes = jax.tree.leaves(message, is_leaf=is_payload)
-    sizes = [n.size() if is_payload(n) else Size(_bytes(n), 0) for n in nodes]
-    return Size(sum(s.values for s in sizes), sum(s.indices for s in sizes))
 
 
 @dataclass(frozen=True)
@@ -145,6 +36,7 @@ class Compressor:
     lossless: bool = False
     mechanism: Mechanism | None = None  # where what is sent is private
     uncompressed: "Compressor | None" = None  # a mechanism without the compression that follows it
+    selects: bool = False  # sends some of the entries as they are, so that their values can be cast
 
     def __repr__(self) -> str:
         return self.name
@@ -166,7 +58,14 @@ def identity() -> Compressor:
     >>> identity().delta(100)
     1.0
     """
-    return Compressor("identity()", lambda key, v: Dense(v), delta=lambda d: 1.0, omega=lambda d: 0.0, lossless=True)
+    return Compressor(
+        "identity()",
+        lambda key, v: Dense(v),
+        delta=lambda d: 1.0,
+        omega=lambda d: 0.0,
+        lossless=True,
+        selects=True,
+    )
 
 
 def top_k(k: int) -> Compressor:
@@ -185,7 +84,7 @@ def _top_k(k: int) -> Compressor:
         vector = jnp.asarray(vector)
         return _sparse(vector, _by_magnitude(vector)[:k])
 
-    return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=_at_most("k", k))
+    return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=_at_most("k", k), selects=True)
 
 
 def rand_k(k: int, unbiased: bool = False) -> Compressor:
@@ -207,7 +106,48 @@ def _rand_k(k: int, unbiased: bool) -> Compressor:
     check = _at_most("k", k)
     if unbiased:
         return Compressor(f"rand_k({k}, unbiased=True)", encode, omega=lambda d: d / k - 1, check=check)
-    return Compressor(f"rand_k({k})", encode, delta=lambda d: d / k, check=check)
+    return Compressor(f"rand_k({k})", encode, delta=lambda d: d / k, check=check, selects=True)
+
+
+def cast(dtype: str, inner: Compressor = identity()) -> Compressor:  # noqa: B008 - cached, and immutable
+    """The entries `inner` keeps, rounded to "float32" or "float16": δ = δ_inner / (1 - ε²).
+
+    Values are scaled by a power of two (exact, sent in two bytes), so that none overflows. An entry then errs by at
+    most u of itself, or is below the range and errs by at most s of the largest: ε² = u² + d s², for float16 u = 2⁻¹¹
+    and s = 2⁻²⁸. The vector decodes in its own precision, and what rounding took is in the link's memory.
+
+    >>> import numpy as np
+    >>> cast("float16", top_k(2)).encode(None, np.array([1e6, 2.0, 3e-6], np.float32)).size()
+    Size(values=6, indices=2)
+    """
+    one_of("dtype", dtype, ("float32", "float16"))
+    if not isinstance(inner, Compressor) or not inner.selects:
+        raise ArgumentError(
+            f"inner = {inner!r} does not send entries as they are: give identity(), top_k(k) or rand_k(k)."
+        )
+    return _cast(dtype, inner)
+
+
+@cache
+def _cast(dtype: str, inner: Compressor) -> Compressor:
+    kind = np.finfo(dtype)
+    relative, absolute = 2.0 ** -(kind.nmant + 1), 2.0 ** (kind.minexp - _TOP + 1)  # u, s
+
+    def encode(key: Key, vector: Vector) -> Narrow:
+        kept = inner.encode(key, jnp.asarray(vector))
+        assert isinstance(kept, Dense | Sparse)
+        exponent = jnp.frexp(jnp.max(jnp.abs(kept.values)))[1] - _TOP
+        # Rounded once, and in any program: XLA rounds twice on the way to float16, and may drop a cast there and back.
+        unit = jax.lax.reduce_precision(jnp.ldexp(kept.values, -exponent), kind.nexp, kind.nmant)
+        payload = replace(kept, values=unit.astype(dtype))
+        return Narrow(payload, exponent.astype(jnp.int16), np.dtype(kept.values.dtype))
+
+    def delta(dim: int) -> float:
+        assert inner.delta is not None
+        return inner.delta(dim) / (1 - relative**2 - dim * absolute**2)
+
+    name = f'cast("{dtype}")' if inner is identity() else f'cast("{dtype}", {inner})'
+    return Compressor(name, encode, delta=delta, check=inner.check)
 
 
 def quantize(levels: int) -> Compressor:
@@ -273,7 +213,7 @@ def natural() -> Compressor:
     def encode(key: Key, vector: Vector) -> Powers:
         vector = jnp.asarray(vector)
         codes = round_to_powers(vector, jax.random.uniform(key, vector.shape, vector.dtype))
-        return Powers(_pack_bits(codes, 1 + np.finfo(vector.dtype).nexp), vector.shape[0], vector.dtype.name)
+        return Powers(pack_bits(codes, 1 + np.finfo(vector.dtype).nexp), vector.shape[0], vector.dtype.name)
 
     return Compressor("natural()", encode, omega=lambda d: 1 / 8)
 
@@ -322,24 +262,7 @@ def _sparse(vector: Vector, order: jax.Array) -> Sparse:
 
 
 def _pack(scale: jax.Array, codes: jax.Array, bits: int, levels: int) -> Packed:
-    return Packed(scale, _pack_bits(codes, bits), codes.shape[0], bits, levels)
-
-
-def _pack_bits(codes: jax.Array, bits: int) -> jax.Array:
-    """Codes of `bits` bits one after another, in ⌈d · bits / 8⌉ bytes."""
-    shifts = np.arange(bits - 1, -1, -1, dtype=np.int32)
-    flags = (codes[:, None] >> shifts[None]) & 1
-    return jnp.packbits(flags.astype(jnp.uint8).ravel())
-
-
-def _unpack_bits(packed: jax.Array, dim: int, bits: int) -> jax.Array:
-    flags = jnp.unpackbits(packed, count=dim * bits).reshape(dim, bits)
-    places = (1 << np.arange(bits - 1, -1, -1)).astype(np.int32)
-    return jnp.sum(flags.astype(jnp.int32) * places[None], axis=1, dtype=jnp.int32)
-
-
-def _bytes(array: Any) -> int:
-    return int(np.prod(array.shape, dtype=np.int64)) * int(np.dtype(array.dtype).itemsize)
+    return Packed(scale, pack_bits(codes, bits), codes.shape[0], bits, levels)
 
 
 def _at_most(name: str, k: int) -> Callable[[int], None]:

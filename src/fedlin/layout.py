@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of
@@ -20,15 +22,32 @@ WORTHWHILE = 2**15  # bytes of a client from which one step outweighs what a loo
 UNEVEN = 1.5  # largest τ_i over mean τ_i from which waiting for the largest costs too much
 
 Each = Callable[..., Any]
+CLIENTS = "clients"  # the axis of a mesh
+SHARED_OUT = P(CLIENTS)  # type: ignore[no-untyped-call]  # each device holds its own clients' part
+EVERYWHERE = P()  # type: ignore[no-untyped-call]  # each device holds the whole
 
 
-def each_client(function: Callable[..., Any], block: int | None) -> Callable[..., Any]:
-    """`function` over the leading axis of its arguments, `block` clients at a time; None means all at once."""
-    if block is None:
-        return jax.vmap(function)
-    return lambda *arguments: jax.lax.map(
-        lambda one: function(*one), arguments, batch_size=block if block > 1 else None
-    )
+def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | None = None) -> Callable[..., Any]:
+    """`function` over the leading axis of its arguments, `block` clients at a time; None means all at once.
+
+    The devices of `mesh`, where there are several, each take an equal share of the clients.
+    """
+
+    def here(*arguments: Any) -> Any:
+        if block is None:
+            return jax.vmap(function)(*arguments)
+        return jax.lax.map(lambda one: function(*one), arguments, batch_size=block if block > 1 else None)
+
+    if mesh is None:
+        return here
+
+    def everywhere(*arguments: Any) -> Any:
+        clients = len(jax.tree.leaves(arguments)[0])
+        if clients % mesh.size:  # a cohort that cannot be shared out equally
+            return here(*arguments)
+        return jax.shard_map(here, mesh=mesh, in_specs=SHARED_OUT, out_specs=SHARED_OUT, check_vma=False)(*arguments)
+
+    return everywhere
 
 
 def choose_block(layout: str, data: Any, clients: int, tau: NDArray[Any], looped: bool) -> int | None:

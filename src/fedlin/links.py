@@ -23,9 +23,10 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.checks import real
-from fedlin.compressors import Compressor, Payload
+from fedlin.compressors import Compressor
 from fedlin.core import Central, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
+from fedlin.payloads import Payload
 
 Memory = Vector | None  # None where nothing is remembered
 Rule = Literal["plain", "error_feedback", "innovation", "shifted"]

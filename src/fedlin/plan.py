@@ -94,7 +94,7 @@ def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
             f"{problem!r} takes no mini-batches, so an epoch is no number of steps: "
             "give fedlin.problems.minibatch(problem, size), or count steps."
         )
-    steps = passes * problem.rows().lengths / batch
+    steps = passes * problem.row_counts / batch
     # 0.1 · 30 is three steps, though floats make it a little more.
     return np.maximum(1, np.ceil(np.round(steps, 9))).astype(np.int32)
 

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.checks import one_of, positive, positive_integer, real
-from fedlin.compressors import Compressor, Dense, Payload, identity
+from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError, UnknownError
+from fedlin.payloads import Dense, Payload
 
 Where = Literal["local", "central"]
 

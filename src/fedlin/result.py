@@ -24,6 +24,7 @@ AXES = {
     "bytes_down": "bytes down",
     "gradients": "gradient calls",
     "seconds": "seconds",
+    "simulated": "simulated seconds",
 }
 CURVES = {
     "gap": "f(x) - f*",
@@ -55,6 +56,7 @@ class Result:
     _gap: Array | None = field(default=None, repr=False)
     _distance: Array | None = field(default=None, repr=False)
     _iterates: Array | None = field(default=None, repr=False)
+    _simulated: Array | None = field(default=None, repr=False)
 
     @property
     def rounds(self) -> int:
@@ -75,6 +77,11 @@ class Result:
     def iterates(self) -> Array:
         """The models x̄ after every round, shape (rounds + 1, d)."""
         return self._known(self._iterates, "iterates", "they were not kept: run with iterates=True to keep them all")
+
+    @property
+    def simulated(self) -> Array:
+        """Seconds so far on the machines of a `Clock`, after every round."""
+        return self._known(self._simulated, "simulated time", "no clock has read it: use fedlin.Clock(...).time(...)")
 
     @property
     def bytes(self) -> Array:
@@ -101,6 +108,7 @@ class Result:
         named = {"round": np.arange(self.rounds + 1), **known}
         for name in ("loss", "grad_norm", "bytes_up", "bytes_down", "gradients", "seconds"):
             named[name] = getattr(self, name)
+        named["simulated"] = self._simulated
         return {name: array for name, array in named.items() if array is not None}
 
     def to_dataframe(self) -> "pd.DataFrame":

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import jax
 
 from fedlin.algorithms.factory import factory
-from fedlin.compressors import Compressor, decode, identity
+from fedlin.compressors import Compressor, identity
 from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
 from fedlin.links import Link, Memory, as_link, private
+from fedlin.payloads import decode
 
 
 class FedLinServer(NamedTuple):

@@ -32,7 +32,7 @@ class Driver:
     def advance(self) -> bool:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
         try:
-            session = self._connect()
+            session = self.session()
             if self._job_id is not None:
                 status = str(session.get_job_meta(self._job_id)["status"])
                 if not status.startswith("FINISHED"):
@@ -63,7 +63,8 @@ class Driver:
             with suppress(Exception):
                 session.close()
 
-    def _connect(self) -> Any:
+    def session(self) -> Any:
+        """FLARE's session with the server, opened where there is none."""
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 
         if self._session is None:

@@ -1,12 +1,13 @@
 """FLARE's start-up kits: the federation's own authority, and certificates for the server, each site and the admin.
 
-Connections are mutual TLS. Sites refuse jobs that bring code: a job may only name components of fedlin and FLARE, so
-the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
+Connections are mutual TLS. Server and sites refuse jobs that bring code: a job may only name components of fedlin and
+FLARE, so the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
 """
 
 import io
 import json
 import shutil
+import socket
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -43,7 +44,7 @@ def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port
     project = Project(PROJECT, "a federation of fedlin", props={"api_version": 3})
     project.set_server(host, PROJECT, {"fed_learn_port": port, "admin_port": port, "default_host": address})
     for site in sites:
-        project.add_client(site, PROJECT, {"allow_log_streaming": False})
+        project.add_client(site, PROJECT, {})
     project.add_admin(ADMIN, PROJECT, {"role": "project_admin"})
     builders = [
         WorkspaceBuilder(template_file=["master_template.yml"]),
@@ -62,8 +63,10 @@ def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port
     for name, target in {host: "server", ADMIN: "admin", **{site: f"sites/{site}" for site in sites}}.items():
         shutil.move(made / name, folder / target)
     _keep_root_key(scratch)
+    _refuse_code(folder / "server" / "local")
     for site in sites:
         _refuse_code(folder / "sites" / site / "local")
+        _keep_to_itself(folder / "sites" / site / "local")
 
 
 def _keep_root_key(scratch: Path) -> None:
@@ -87,15 +90,29 @@ def configure_server(kit: Path) -> None:
     _write(kit / "local" / "resources.json", resources)
 
 
+def check_port(kit: Path) -> None:
+    """Refuse to start a server on this machine where something else listens already."""
+    service = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))["servers"][0]["service"]
+    port = int(service["target"].rpartition(":")[2])
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise DeployError(f"port {port} is in use: end what uses it, or make a new folder with init --port.") from error
+
+
 def _refuse_code(local: Path) -> None:
-    resources = _default(local, "resources.json")
-    resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
-    resources["class_allow_list"] = list(_COMPONENTS)
-    _write(local / "resources.json", resources)
     permissions = _default(local, "authorization.json")
     everything = dict.fromkeys(permissions["permissions"]["lead"], "any")
     permissions["permissions"] = {"project_admin": {**everything, "byoc": "none", "shell_commands": "none"}}
     _write(local / "authorization.json", permissions)
+
+
+def _keep_to_itself(local: Path) -> None:
+    """A site runs nothing but the two components, and sends no logs."""
+    resources = _default(local, "resources.json")
+    resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
+    resources |= {"class_allow_list": list(_COMPONENTS), "allow_log_streaming": False}
+    _write(local / "resources.json", resources)
 
 
 def _default(local: Path, name: str) -> dict[str, Any]:

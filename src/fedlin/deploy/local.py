@@ -5,13 +5,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedlin.deploy.driver import OUTCOME, Driver, outcome
+from fedlin.deploy.kits import check_port
 from fedlin.deploy.processes import PROGRAMS, Kind, Process, stop_all
 from fedlin.deploy.project import Project
 from fedlin.deploy.status import Standing, standing
 
 Watch = Callable[[Standing | None], object]
 _POLL = 0.2
-_FRUITLESS = 5  # jobs in a row that brought no round
+_ASK = 1.0  # seconds between questions to FLARE, which travel as messages do
+_FRUITLESS = 5  # jobs, or processes started again, in a row that brought no round
 
 
 class Local:
@@ -22,10 +24,13 @@ class Local:
         self.server = Process(project.server, "server", "server", programs["server"])
         self.sites = {name: Process(project.site(name), "client", name, programs["client"]) for name in project.sites}
         self.driver = Driver(project.admin, project.job, project.sites)
+        self._revived = 0
 
     def run(self, watch: Watch = lambda standing: None) -> dict[str, Any]:
         """Run to the end; how it ended."""
         (self.project.server / OUTCOME).unlink(missing_ok=True)
+        self.server.stop()
+        check_port(self.project.server)
         try:
             self.server.start()
             for site in self.sites.values():
@@ -36,15 +41,21 @@ class Local:
             stop_all([self.server, *self.sites.values()])
 
     def _attend(self, watch: Watch) -> dict[str, Any]:
-        seen, submitted = -1, 0
+        seen, submitted, revived, asked = -1, 0, 0, 0.0
         while (found := outcome(self.project.server)) is None:
             self._revive()
-            self.driver.advance()
+            if time.monotonic() - asked >= _ASK:
+                self.driver.advance()
+                asked = time.monotonic()
             now = standing(self.project.server)
             if now is not None and now.round != seen:
-                seen, submitted = now.round, self.driver.submissions
-            if self.driver.submissions - submitted > _FRUITLESS:
-                return {"status": "failed", "error": f"{_FRUITLESS} jobs in a row brought no round: see the logs."}
+                seen, submitted, revived = now.round, self.driver.submissions, self._revived
+            if max(self.driver.submissions - submitted, self._revived - revived) > _FRUITLESS:
+                return {
+                    "status": "failed",
+                    "error": "jobs or processes end again and again, and no round is played: "
+                    f"see process.log in {self.project.server} and in the sites' folders.",
+                }
             watch(now)
             time.sleep(_POLL)
         return found
@@ -53,7 +64,9 @@ class Local:
         if not self.server.alive():
             self.driver.forget()
             self.server.start()
+            self._revived += 1
         for site in self.sites.values():
             if not site.alive():
                 site.start()
+                self._revived += 1
                 self.driver.resubmit()

@@ -1,6 +1,7 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
 import json
+import logging
 import os
 import runpy
 from pathlib import Path
@@ -10,7 +11,9 @@ import numpy as np
 
 from fedlin.deploy.driver import OUTCOME
 from fedlin.deploy.settings import read_settings
+from fedlin.engines import wire
 from fedlin.engines.federation import Client, Policy, serve
+from fedlin.engines.wire import Kind, Reply
 from fedlin.errors import DeployError, FedLinError
 from fedlin.transports.transport import Handler, Transport
 
@@ -46,17 +49,35 @@ def run_server(transport: Transport, folder: str) -> None:
 
 
 def make_client(name: str, folder: str) -> Handler:
-    """A site's handler: `problem()` in its client.py gives its data and its loss."""
-    kit = Path(folder)
+    """A site's handler; where its settings or its client.py fail, one that refuses and tells the server so."""
+    try:
+        return load_client(name, Path(folder)).handle
+    except FedLinError as error:
+        return _refuse(str(error))
+    except Exception as error:  # whatever a user's file does; its text may quote data, so it stays in the site's log
+        logging.getLogger(__name__).exception("%s of %s failed", CLIENT, name)
+        return _refuse(f"its {CLIENT} failed with {type(error).__name__}; see the log at {name}.")
+
+
+def load_client(name: str, kit: Path) -> Client:
+    """The client of a site: `problem()` in its client.py gives its data and its loss."""
     settings = read_settings(kit)
     path = kit / CLIENT
     if not path.is_file():
-        raise DeployError(f"{path} is not there: write it, with a function problem() that returns {name}'s problem.")
+        raise DeployError(f"{CLIENT} is not there: write it, with a function problem() that returns {name}'s problem.")
     own: dict[str, Any] = runpy.run_path(str(path))
     if "problem" not in own:
-        raise DeployError(f"{path} has no function problem(): give one that returns {name}'s problem.")
-    client = Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
-    return client.handle
+        raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
+    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+
+
+def _refuse(reason: str) -> Handler:
+    def answer(phase: str, payload: bytes) -> bytes:
+        stamp, _ = wire.unseal(payload)
+        reply = Reply(wire.identify(payload), 0)
+        return wire.write_reply(stamp._replace(kind=Kind.REFUSED), reply, wire.write_facts({"reason": reason[:1000]}))
+
+    return answer
 
 
 def conclude(kit: Path, content: dict[str, Any]) -> None:

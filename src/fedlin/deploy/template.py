@@ -14,7 +14,7 @@ dtype = "float64"        # or "float32"
 
 [algorithm]              # any method of fedlin, with its arguments
 name = "fedlin"
-uplink = "innovation(top_k(5))"   # sites send 5 of 20 entries of what changed in their gradients
+uplink = "innovation(top_k(10))"   # sites send 10 of 20 entries of what changed in their gradients
 
 [policy]
 timeout = 60.0           # seconds one exchange may take
@@ -48,7 +48,7 @@ def problem() -> fedlin.problems.Problem:
 def settings_text(sites: Sequence[str]) -> str:
     """A `federation.toml`; the first site takes most local steps, as if its machine were the fastest."""
     steps = {site: 2 + 3 * (len(sites) - position) for position, site in enumerate(sites)}
-    lines = [f"{site} = {{ tau = {tau}, eta = {0.05 / tau:.4g} }}" for site, tau in steps.items()]
+    lines = [f"{site} = {{ tau = {tau}, eta = {0.03 / tau:.4g} }}" for site, tau in steps.items()]
     return SETTINGS.format(sites="\n".join(lines))
 
 

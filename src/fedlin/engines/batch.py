@@ -6,39 +6,59 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from fedlin.devices import share_out
 from fedlin.engines.log import Log, ended, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
 from fedlin.errors import CheckpointError
 from fedlin.layout import choose_block, one_pass_block
+from fedlin.problems.problem import Measures
 
 
 class Batch:
     """Runs of one structure that advance together; a single run is a batch of one without the extra axis."""
 
-    def __init__(self, members: list[Member], rounds: int, layout: str, iterates: bool | None) -> None:
+    def __init__(
+        self, members: list[Member], rounds: int, layout: str, iterates: bool | None, mesh: Mesh | None = None
+    ) -> None:
         first = members[0]
         self.members = members
         self.rounds = rounds
+        self.mesh = mesh
         problem = first.problem
         data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
-        looped = problem.objective.descend is None or problem.sampling is not None
+        looped = (problem.sampling or problem.objective).descend is None
         self.block = choose_block(layout, data, problem.clients, first.tau, looped)
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
-        self.logs = [Log(member, keeps_iterates(iterates, rounds, dim)) for member in members]
+        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in members]
+        kept = keeps_iterates(iterates, rounds, dim)
+        starts = self._starts()
+        self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=True)]
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
         self.done = 0
         self.status = np.full(len(members), RUNNING, np.int32)
-        states = [member.state() for member in members]
-        self.state: State = states[0] if len(members) == 1 else _stack(states)
+        self.state: State = starts[0][1] if len(members) == 1 else _stack([state for _, state in starts])
+        if mesh is not None:
+            self.state = self.state._replace(clients=share_out(self.state.clients, mesh))
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
             if any(value <= limit for value, limit in zip(log.latest(), members[number].limits, strict=True)):
                 self.status[number] = STOPPED
+
+    def _starts(self) -> list[tuple[Measures, State]]:
+        """Every member's first measures and state; members that start alike share them."""
+        made: dict[Any, tuple[Measures, State]] = {}
+        kinds = [(member.algorithm, id(member.problem), id(member.x0)) for member in self.members]
+        for kind, member, data in zip(kinds, self.members, self._data, strict=True):
+            if kind not in made:
+                found = member.problem.measure(member.x0, None if self.mesh is None else data)
+                made[kind] = jax.tree.map(np.asarray, found), member.state()
+        return [made[kind] for kind in kinds]
 
     @property
     def running(self) -> bool:
@@ -62,6 +82,7 @@ class Batch:
                 self.survey,
                 capacity,
                 first.cohort,
+                self.mesh,
                 None if single else differing,
             )
         )
@@ -84,7 +105,9 @@ class Batch:
     def _stacked(self, capacity: int) -> tuple[Inputs, frozenset[str]]:
         """The inputs of all members: what they share once, what differs stacked."""
         if self._inputs is None or self._inputs[0] != capacity:
-            each = [member.inputs(self.done, capacity) for member in self.members]
+            each = [
+                member.inputs(self.done, capacity, data) for member, data in zip(self.members, self._data, strict=True)
+            ]
             # The limits are the same for all; of the rest, what is not the very same arrays is stacked.
             differing = frozenset(
                 name
@@ -92,7 +115,7 @@ class Batch:
                 if name != "limits" and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
             )
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
-            self._inputs = (capacity, jax.device_put(merged), differing)
+            self._inputs = (capacity, merged if self.mesh is not None else jax.device_put(merged), differing)
         else:
             _, merged, differing = self._inputs
             windows = [member.windows(self.done, capacity) for member in self.members]
@@ -140,7 +163,8 @@ def _one(records: Records, number: int) -> Records:
 
 def _stack(trees: list[Any]) -> Any:
     """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+    home = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(home[id(tree)] for tree in trees))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -55,6 +55,22 @@ def check_folder(path: str | os.PathLike[str]) -> None:
         )
 
 
+def open_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made if it is not there and cleared of what a killed process left half written."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise CheckpointError(
+            f"folder = {path} cannot be made: {cause}. Name a folder that may be written to."
+        ) from cause
+    if not os.access(folder, os.W_OK):
+        raise CheckpointError(f"folder = {path} cannot be written to: name one that can.")
+    for scratch in folder.glob("*.part"):
+        scratch.unlink()
+    return folder
+
+
 def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
     """Save everything `read` gives back."""
     buffer = io.BytesIO()

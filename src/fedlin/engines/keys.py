@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fedlin.core import Key, Scalar
 
@@ -37,3 +38,8 @@ def cohort_key(seed: Key, round_index: Scalar) -> Key:
 def descent_key(client: Key) -> Key:
     """The key of a client's local steps."""
     return jax.random.fold_in(client, _DESCENT)
+
+
+def draw_cohort(seed: Key, round_index: Scalar, clients: int, size: int) -> jax.Array:
+    """The numbers of the clients that take part in a round, in order."""
+    return jnp.sort(jax.random.permutation(cohort_key(seed, round_index), clients)[:size])

@@ -69,11 +69,15 @@ def make_local(
             local.eta if eta is None else eta,
         )
         counter.calls += work.steps
-        if objective.descend is not None and sampling is None:
-            return objective.descend(data, work)
-        if anchor is None or sampling is None:
+        if sampling is None:
+            quick = objective.shortcut(data, work)
+            return descend_by_gradients(estimate, work, descent_key(key)) if quick is None else quick
+        if anchor is not None:
+            counter.calls += work.steps  # every step draws once and takes two gradients
+        if sampling.descend is not None:
+            return sampling.descend(data, noise, work, anchor, descent_key(key))
+        if anchor is None:
             return descend_by_gradients(estimate, work, descent_key(key))
-        counter.calls += work.steps  # every step draws once and takes two gradients
         at: Vector = anchor
         return descend_by_gradients(lambda x, key: estimate(x, key) - estimate(at, key), work, descent_key(key))
 

@@ -16,11 +16,10 @@ KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
 class Log:
     """Rows for the start and for every round played; grows by whole chunks."""
 
-    def __init__(self, member: Member, iterates: bool) -> None:
+    def __init__(self, member: Member, iterates: bool, first: Measures) -> None:
         self.member = member
         self.iterates = iterates
         self.diverged_at: int | None = None
-        first = member.problem.measure(member.x0)
         self.columns: dict[str, list[Any]] = {
             **{name: [np.asarray(value)[None]] for name, value in first._asdict().items()},
             "x": [member.x0[None]],
@@ -37,14 +36,13 @@ class Log:
         if status == DIVERGED:
             self.diverged_at = self.rounds + filled
         kept = filled - (status == DIVERGED)
-        sizes = [self.member.sizes.opening if self.rounds + i == 0 else self.member.sizes.later for i in range(kept)]
-        answering = self.member.answering(self.rounds, kept)
+        up, down = self.member.bytes_sent(self.rounds, kept)
         rows = {
             **{name: value[:kept] for name, value in records.measures._asdict().items()},
             "x": records.x[:kept],
             "gradients": np.cumsum(records.calls[:kept], dtype=np.int64),
-            "bytes_up": np.cumsum([n * sum(m.up.total for m in s) for n, s in zip(answering, sizes, strict=True)]),
-            "bytes_down": np.cumsum([n * sum(m.down.total for m in s) for n, s in zip(answering, sizes, strict=True)]),
+            "bytes_up": np.cumsum(up),
+            "bytes_down": np.cumsum(down),
             "seconds": np.arange(1, kept + 1) * (seconds / max(filled, 1)),
         }
         for name in ("gradients", "bytes_up", "bytes_down", "seconds"):

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
@@ -38,12 +39,12 @@ class Member:
     stop: Stop
     sizes: RoundSize
 
-    def inputs(self, first: int, capacity: int) -> Inputs:
-        """The program's inputs for the rounds from `first` on."""
+    def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
+        """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
         dtype = self.problem.dtype
         return Inputs(
             {name: np.asarray(value, dtype) for name, value in self.numbers.items()},
-            self.problem.device_data,
+            self.problem.device_data if data is None else data,
             self.problem.noise,
             self.problem.weights.astype(dtype),
             self.problem.known_optimum,
@@ -79,7 +80,14 @@ class Member:
             return np.asarray(self.present[first : first + count].sum(axis=1))
         return np.full(count, self.cohort or self.problem.clients)
 
-    def identity(self, block: int | None) -> dict[str, str]:
+    def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
+        """The bytes of all clients in each of the rounds, up and down."""
+        opening, later = ([sum(m.up.total for m in s), sum(m.down.total for m in s)] for s in self.sizes)
+        each = np.where(np.arange(first, first + count)[:, None] == 0, opening, later)
+        up, down = (self.answering(first, count)[:, None] * each).T
+        return up, down
+
+    def identity(self, block: int | None, mesh: Mesh | None) -> dict[str, str]:
         """What must agree for a checkpoint to go on from, by name."""
         problem = self.problem
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
@@ -91,7 +99,7 @@ class Member:
             "seed": str(self.seed),
             "starting point": digest(self.x0),
             "participation": digest(self.present, self.cohort),
-            "layout": str(block),
+            "layout": f"{block} on {1 if mesh is None else mesh.size}",
         }
 
 

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
 
 from fedlin.core import Algorithm, Recipe
-from fedlin.engines.keys import cohort_key
+from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, play_round
-from fedlin.layout import each_client
+from fedlin.layout import EVERYWHERE, SHARED_OUT, each_client
 from fedlin.problems.objective import Objective, Sampling
 from fedlin.problems.problem import Measures, measure
 
@@ -67,6 +68,7 @@ class Shape:
     survey: int | None  # clients at a time when measuring
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
+    mesh: Mesh | None = None  # the devices that share the clients
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
     def phases(self, numbers: dict[str, Any]) -> Any:
@@ -83,6 +85,11 @@ def structure(algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any] | tuple[Any
     return algorithm if recipe is None else (recipe.build, recipe.structure)
 
 
+def _note(log: Any, index: Any, value: Any) -> Any:
+    """`log` with its row `index` set, without the check of the bounds that `.at` compiles to."""
+    return jax.lax.dynamic_update_index_in_dim(log, value, index, 0)
+
+
 @cache
 def program(shape: Shape) -> Any:
     """The compiled function (inputs, state, status, first, count) -> (state, records).
@@ -94,8 +101,7 @@ def program(shape: Shape) -> Any:
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if shape.cohort is not None:
-            order = jax.random.permutation(cohort_key(seed, first + index), inputs.weights.size)
-            cohort = Cohort(index=jnp.sort(order[: shape.cohort]))
+            cohort = Cohort(index=draw_cohort(seed, first + index, inputs.weights.size, shape.cohort))
         elif inputs.present is not None:
             cohort = Cohort(present=inputs.present[index])
         clients = Clients(
@@ -117,6 +123,7 @@ def program(shape: Shape) -> Any:
             cohort,
             seed,
             first + index,
+            shape.mesh,
         )
         x = server.x
         found = measure(
@@ -125,7 +132,7 @@ def program(shape: Shape) -> Any:
             inputs.weights,
             inputs.optimum,
             x,
-            lambda function, *arrays: each_client(function, shape.survey)(*arrays),
+            lambda function, *arrays: each_client(function, shape.survey, shape.mesh)(*arrays),
         )
         horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
         inside = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm) & (jnp.linalg.norm(x) < horizon)
@@ -153,9 +160,9 @@ def program(shape: Shape) -> Any:
                     before,
                 )
             records = Records(
-                records.x.at[index].set(x),
-                jax.tree.map(lambda log, value: log.at[index].set(value), records.measures, found),
-                records.calls.at[index].set(calls),
+                _note(records.x, index, x),
+                jax.tree.map(lambda log, value: _note(log, index, value), records.measures, found),
+                _note(records.calls, index, calls),
                 jnp.where(running, index + 1, records.filled),
                 jnp.where(running, status, records.status),
             )
@@ -173,4 +180,7 @@ def program(shape: Shape) -> Any:
         _, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
         return state, records
 
-    return jax.jit(advance)
+    if shape.mesh is None:
+        return jax.jit(advance)
+    whole, parts = NamedSharding(shape.mesh, EVERYWHERE), NamedSharding(shape.mesh, SHARED_OUT)
+    return jax.jit(advance, out_shardings=(State(whole, parts), whole))

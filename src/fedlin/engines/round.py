@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
-from fedlin.compressors import decode
 from fedlin.core import Central, Key, Phase, Scalar
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.layout import each_client
+from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
 
 
@@ -42,6 +43,7 @@ def play_round(
     cohort: Cohort,
     seed: Key,
     round_index: Scalar,
+    mesh: Mesh | None = None,
 ) -> tuple[Any, Any, Scalar]:
     """The server's state and the clients' states after the round, and the gradients it took."""
     everyone, total = clients, jnp.sum(clients.weight)
@@ -74,7 +76,7 @@ def play_round(
             state, message = phase.client(client.state, broadcast, local)
             return state, decode(message), jnp.asarray(counter.calls, jnp.int32)
 
-        states, uploads, counts = each_client(work, block)(clients._replace(state=states))
+        states, uploads, counts = each_client(work, block, mesh)(clients._replace(state=states))
         mean = jax.tree.map(lambda leaf, w=weight: jnp.tensordot(w, leaf, 1), uploads)
         server = phase.server(server, mean, Central(share, keys.server, keys.shared, eta, jnp.max(weight)))
         calls = calls + counts

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.compressors import decode
 from fedlin.core import Algorithm, Central, Phase
 from fedlin.engines.local import make_local
 from fedlin.errors import ArgumentError
+from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
 
 

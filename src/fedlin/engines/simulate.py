@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin.core import Algorithm
+from fedlin.devices import Devices, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.batch import Batch
 from fedlin.engines.checkpoint import Checkpoint
@@ -41,13 +42,14 @@ def simulate(
     layout: str = "auto",
     checkpoint: str | PathLike[str] | Checkpoint | None = None,
     iterates: bool | None = None,
+    devices: Devices = None,
 ) -> Result:
     """Run `rounds` rounds and measure the model after each.
 
     `participation` is the share of clients drawn in each round, or an array (rounds, clients) that says who
     answers. `weights` makes f = Σ w_i f_i. A callback gets the round and its measures; if it returns True the
-    run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `seconds` in the
-    result do not count compilation.
+    run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `devices`, how many or a
+    list of JAX devices, share the clients equally. `seconds` in the result do not count compilation.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -70,14 +72,15 @@ def simulate(
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
+    mesh = make_mesh(devices, member.problem.clients)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
-        batch = Batch([member], rounds, layout, iterates)
+        batch = Batch([member], rounds, layout, iterates, mesh)
         log = batch.logs[0]
-        identity = member.identity(batch.block) if checkpoint is not None else {}
+        identity = member.identity(batch.block, mesh) if checkpoint is not None else {}
         if checkpoint is not None:
             batch.resume(saved.read(checkpoint.path, identity))
         status: Status = "done"

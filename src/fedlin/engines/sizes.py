@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedlin.compressors import Size, size
 from fedlin.core import Algorithm
 from fedlin.engines.shapes import PhaseShape, trace_rounds
+from fedlin.payloads import Size, size
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective, Sampling
 from fedlin.problems.problem import Problem

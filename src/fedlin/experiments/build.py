@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin import algorithms, compressors, links, theory
+from fedlin import algorithms, compressors, links, privacy, theory
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
@@ -18,18 +19,23 @@ from fedlin.links import Link
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
 
+
+def _makers(module: ModuleType, kind: type) -> dict[str, Callable[..., Any]]:
+    """The public functions of a module that return a `kind`, in alphabetical order."""
+    public = {name: thing for name, thing in sorted(vars(module).items()) if not name.startswith("_")}
+    return {
+        name: thing
+        for name, thing in public.items()
+        if inspect.isroutine(inspect.unwrap(thing)) and inspect.signature(thing).return_annotation is kind
+    }
+
+
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
-COMPRESSORS: dict[str, Callable[..., Any]] = {
-    name: getattr(compressors, name) for name in ("identity", "quantize", "rand_k", "sign", "top_k")
-}
+COMPRESSORS = _makers(compressors, Compressor) | _makers(privacy, Compressor)
 LINKS: dict[str, Callable[..., Any]] = {
     name: getattr(links, name) for name in ("error_feedback", "innovation", "plain", "shifted")
 }
-THEOREMS: dict[str, Callable[..., Any]] = {
-    name: function
-    for name, function in vars(theory).items()
-    if inspect.isfunction(function) and inspect.signature(function).return_annotation is Plan
-}
+THEOREMS = _makers(theory, Plan)
 
 
 def algorithm(name: str, arguments: Mapping[str, Any]) -> Algorithm[Any, Any]:

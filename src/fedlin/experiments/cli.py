@@ -50,10 +50,12 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
     folder = folder_of()
     console = Console()
     done = sum(folder.finished(job.member) for job in ready)
-    typer.echo(f"{folder.path}: {len(ready)} runs" + (f", {done} of them finished already" if done else ""))
+    told = f", {done} of them finished already" if done else ""
+    typer.echo(f"{folder.path}: {len(ready)} {'run' if len(ready) == 1 else 'runs'}{told}")
     try:
         play(folder, ready, say=typer.echo, progress=console.is_terminal)
-        _show([folder], folder.path / "report", folder.loaded.title, f"fedlin run {loaded.source.name}")
+        made = f"Made by fedlin run {loaded.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."
+        _show([folder], folder.path / "report", folder.loaded.title, made, pictures=False)
     except KeyboardInterrupt:
         typer.echo(f"fedlin: stopped. Go on with: fedlin run --resume {folder.path}", err=True)
         raise typer.Exit(130) from None
@@ -111,15 +113,17 @@ def report(
     def work() -> None:
         from fedlin.experiments.folder import Folder
 
-        command = " ".join(["fedlin report", *map(str, folders)])
+        made = " ".join(["Made by fedlin report", *map(str, folders)]) + "."
         opened = [Folder.open(path) for path in folders]
         title = opened[0].loaded.title if len(opened) == 1 else f"{len(opened)} runs compared"
-        _show(opened, out, title, command, as_json)
+        _show(opened, out, title, made, pictures=True, as_json=as_json)
 
     _guarded(work)
 
 
-def _show(folders: Sequence["Folder"], home: Path, title: str, command: str, as_json: bool = False) -> None:
+def _show(
+    folders: Sequence["Folder"], home: Path, title: str, footer: str, *, pictures: bool, as_json: bool = False
+) -> None:
     from rich.console import Console
 
     from fedlin.experiments.compare import compare
@@ -128,7 +132,7 @@ def _show(folders: Sequence["Folder"], home: Path, title: str, command: str, as_
 
     check_folder(home)
     found = compare(folders)
-    page = found.write(home, title, command)
+    page = found.write(home, title, footer, pictures)
     if as_json:
         costs = [{"setting": setting, **one.as_dict()} for setting, one in found.costs]
         typer.echo(json.dumps({"report": str(page), "costs": costs}, indent=2, ensure_ascii=False))

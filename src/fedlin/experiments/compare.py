@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.errors import ArgumentError
+from fedlin.experiments.build import algorithm
 from fedlin.experiments.costs import UNITS, Cost, cost, table, winners
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.members import Member
+from fedlin.experiments.private import promise
 from fedlin.report.comparison import Chapter, Table, write_comparison
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import AXES, CURVES, Result
@@ -39,11 +41,10 @@ class Comparison:
     chapters: list[Chapter]
     costs: list[tuple[str, Cost]]
 
-    def write(self, home: Path, title: str, command: str) -> Path:
+    def write(self, home: Path, title: str, footer: str, pictures: bool) -> Path:
         """Write the page and the costs into a folder."""
-        return write_comparison(
-            self.chapters, home, title=title, command=command, files={"costs.csv": _csv(self.costs)}
-        )
+        files = {"costs.csv": _csv(self.costs)}
+        return write_comparison(self.chapters, home, title=title, footer=footer, files=files, pictures=pictures)
 
 
 def compare(folders: Sequence[Folder]) -> Comparison:
@@ -79,7 +80,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     told = {key: str(value) for key, value in first.member.setting.items()}
     known = first.folder.facts(first.member)
     title = ", ".join(f"{key} = {value}" for key, value in told.items()) or _kind(first.member)
-    tables = (table(costs, experiment.measure), *_tuning(groups), *_rows(known))
+    tables = (table(costs, experiment.measure), *_tuning(groups), *_privacy(groups, known), *_rows(known))
     setting = {
         "problem": _kind(first.member),
         **known.get("facts", {}),
@@ -90,7 +91,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     images = {}
     if "picture" in known:
         images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
-    return Chapter(name, title, setting, winners(costs, experiment.measure), tables, (figure,), images), costs
+    return Chapter(name, title, setting, tables, winners(costs, experiment.measure), (figure,), images), costs
 
 
 def _kind(member: Member) -> str:
@@ -127,6 +128,17 @@ def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:
             )
     heads = ("method", "step size", "chosen", "range tried", "tried", "diverged", "on the edge")
     return (Table("Step sizes, tuned by one rule for all", heads, tuple(rows)),) if rows else ()
+
+
+def _privacy(groups: dict[str, list[Entry]], known: Mapping[str, Any]) -> tuple[Table, ...]:
+    """What each method promises its clients, where any does."""
+    rows = []
+    for method, (entry, *_) in groups.items():
+        made = algorithm(entry.member.method, entry.member.arguments)
+        clients = int(known["facts"]["clients"])
+        told = promise(made, entry.folder.loaded.experiment, entry.member.participation, clients)
+        rows += [] if told is None else [(method, told)]
+    return (Table("Privacy of a run to its last round", ("method", "promise"), tuple(rows)),) if rows else ()
 
 
 def _figure(results: dict[str, list[Result]], measure: str) -> Figure:

@@ -252,6 +252,7 @@ class Experiment(Section):
     ] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
+    delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
     stop: Stop = Stop()
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]

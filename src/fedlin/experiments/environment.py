@@ -15,14 +15,15 @@ def environment(source: Path) -> dict[str, Any]:
     import jax
 
     device = jax.devices()[0]
+    commit = _git(source, "rev-parse", "HEAD")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         "device": f"{device.platform}: {device.device_kind}",
         "platform": platform.platform(),
-        "commit": _git(source, "rev-parse", "HEAD"),
-        "uncommitted changes": bool(_git(source, "status", "--porcelain")),
+        "commit": commit,
+        "uncommitted changes": None if commit is None else _git(source, "status", "--porcelain") is not None,
     }
 
 

@@ -10,6 +10,8 @@ DATA = "FEDLIN_DATA"
 
 def located(name: str, home: Path) -> str:
     """The absolute path of a file or folder: beside the experiment, else in the folder that FEDLIN_DATA names."""
+    if Path(name).is_absolute():  # whoever reads it tells whether it is there; a finished run is compared without it
+        return name
     folders = [home, *([Path(os.environ[DATA])] if os.environ.get(DATA) else [])]
     for folder in folders:
         if (folder / name).exists():

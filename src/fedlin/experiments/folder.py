@@ -77,7 +77,10 @@ class Folder:
         before = self._json("problems.json") or {}
         for case, known in facts.items():
             if case in before and before[case]["fingerprint"] != known["fingerprint"]:
-                raise ArgumentError(f"{self.path} was made with other data: the file behind {case} has changed since.")
+                raise ArgumentError(
+                    f"{self.path} was made with other data: what [problem] names has changed since. Put it back, or "
+                    "start a new run by --out."
+                )
         self._write_json("problems.json", facts)
         self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.loaded.source)])
 
@@ -86,12 +89,11 @@ class Folder:
         known = self._json("problems.json") or {}
         return dict(known.get(member.problem.model_dump_json(), {}))
 
-    def store_picture(self, name: str, figure: "Canvas") -> str:
-        """Keep a picture; returns its file's name."""
+    def store_picture(self, name: str, figure: "Canvas") -> None:
+        """Keep a picture as PNG."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=150)
-        write_whole(self.path / f"{name}.png", buffer.getvalue())
-        return f"{name}.png"
+        write_whole(self.path / name, buffer.getvalue())
 
     def checkpoint(self, member: Member) -> Path:
         """Where an unfinished member is saved."""

@@ -9,6 +9,7 @@ from fedlin.engines.simulate import simulate
 from fedlin.experiments.config import Experiment
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.jobs import Job, cells, stop
+from fedlin.experiments.private import promise
 from fedlin.experiments.tune import tune
 from fedlin.result import Result
 
@@ -18,7 +19,15 @@ CHECKPOINTS = 20  # a member is saved so often, unless the file says otherwise
 
 def run(folder: Folder, ready: list[Job], *, say: Say, progress: bool = False) -> None:
     """Tune and play what is not yet stored, then write the tables."""
-    folder.begin(_facts(folder, ready))
+    facts, pictures = _facts(ready)
+    folder.begin(facts)
+    for name, picture in pictures.items():
+        folder.store_picture(name, picture)
+    for job in cells(ready):
+        told_before = promise(job.algorithm, folder.loaded.experiment, job.member.participation, job.problem.clients)
+        if told_before is not None:
+            searched = " The search for its step size is not counted." if job.member.plan.tuned else ""
+            say(f"{job.member.label}: {told_before}.{searched}")
     sizes = _tuned(folder, ready, say)
     for number, job in enumerate(ready, 1):
         if folder.finished(job.member):
@@ -31,20 +40,22 @@ def run(folder: Folder, ready: list[Job], *, say: Say, progress: bool = False) -
     folder.write_tables()
 
 
-def _facts(folder: Folder, ready: list[Job]) -> dict[str, dict[str, Any]]:
-    """Facts of every problem, by what the file says of it; how its rows were dealt is drawn, too."""
-    found: dict[str, dict[str, Any]] = {}
+def _facts(ready: list[Job]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Facts of every problem, by what the file says of it, and pictures of how rows were dealt, by file name."""
+    facts: dict[str, dict[str, Any]] = {}
+    pictures = {}
     for job in ready:
         key, built = job.member.problem.model_dump_json(), job.built
-        if key in found:
+        if key in facts:
             continue
-        found[key] = {"fingerprint": job.fingerprint(), "facts": built.facts()}
+        facts[key] = {"fingerprint": job.fingerprint(), "facts": built.facts()}
         if built.partition is not None:
             labels = None if job.member.problem.kind in ("regression", "ridge") else built.labels
-            table = built.partition.table(labels)
-            found[key]["rows"] = {"heads": list(map(str, table)), "rows": table.astype(str).to_numpy().tolist()}
-            found[key]["picture"] = folder.store_picture(f"partition-{len(found)}", built.partition.plot(labels))
-    return found
+            table, name = built.partition.table(labels), f"partition-{len(facts)}.png"
+            facts[key]["rows"] = {"heads": list(map(str, table)), "rows": table.astype(str).to_numpy().tolist()}
+            facts[key]["picture"] = name
+            pictures[name] = built.partition.plot(labels)
+    return facts, pictures
 
 
 def _cell(job: Job) -> tuple[str, str]:

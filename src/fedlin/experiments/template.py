@@ -5,7 +5,7 @@ TEMPLATE = """\
 # A list means one run for each entry; several lists mean every combination.
 
 title = "FedLin against its rivals on least squares"
-rounds = 400
+rounds = 300
 seeds = [0]                      # a run for each
 targets = [1e-6, 1e-10]          # the gaps f(x) - f* whose cost is compared
 # participation = 0.5            # the share of clients in each round; 1.0 unless given
@@ -38,15 +38,15 @@ uplink = "innovation(top_k(5))"  # `fedlin compressors` lists what messages can 
 name = "fedavg"
 
 [[algorithm]]
-name = "fedprox"
-beta = 1.0
-
-[[algorithm]]
-name = "fednova"
-plan = {{ eta = "tuned" }}         # FedNova takes one step size for all clients
-
-[[algorithm]]
 name = "scaffold"
+
+# [[algorithm]]
+# name = "fedprox"
+# beta = [0.1, 1.0]              # a list of an argument: two methods
+
+# [[algorithm]]
+# name = "fednova"
+# plan = {{ eta = "tuned" }}       # what differs from [plan]: FedNova takes one step size for all clients
 """
 
 

@@ -13,6 +13,7 @@ from fedlin.checks import finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.precision import precision
+from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Optimum, Problem, Rows
 
@@ -38,22 +39,16 @@ class Custom(Problem):
         minimizer: Array | None,
     ) -> None:
         self._loss, self._ragged = loss, ragged
-        leaves, treedef = jax.tree.flatten(params)
+        leaves, treedef = jax.tree.flatten(jax.tree.map(np.asarray, params))
         flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
-        shapes = tuple((np.shape(leaf), np.result_type(leaf).str) for leaf in leaves)
+        shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
         self._functions = _functions(loss, treedef, shapes, ragged)
         self._known = (smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
         clients = jax.tree.leaves(data)[0].shape[0]
         super().__init__(self._functions.objective, data, start=flat, clients=clients)
 
     def signature(self) -> str:
-        name = getattr(self._loss, "__qualname__", type(self._loss).__name__)
-        code = getattr(self._loss, "__code__", None)  # a callable object has none
-        if code is None:
-            return f"{self!r} {name}"
-        # Plain constants only: the others look different in every process.
-        plain = [value for value in code.co_consts if isinstance(value, int | float | str | bytes | None)]
-        return f"{self!r} {name} {code.co_code!r} {code.co_names} {plain}"
+        return f"{self!r} {fingerprint(self._loss)}"
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
@@ -148,10 +143,13 @@ def from_loss(
     >>> problem.dim, problem.loss(problem.start)
     (3, 4.0)
     """
-    leaves = jax.tree.leaves(params)
-    if not leaves or not all(np.issubdtype(np.result_type(leaf), np.floating) for leaf in leaves):
-        kinds = sorted({str(np.result_type(leaf)) for leaf in leaves}) or ["nothing"]
-        raise DataError(f"params holds {', '.join(kinds)}: every parameter must be an array of floats.")
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    if not leaves or not all(np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
+        kinds = sorted({str(leaf.dtype) for leaf in leaves}) or ["nothing"]
+        raise DataError(
+            f"params holds {', '.join(kinds)}: every parameter must be an array of floats. Keep the rest of a model "
+            "outside, as eqx.partition(model, eqx.is_inexact_array) or flax.nnx.split do."
+        )
     for leaf in leaves:
         finite("params", leaf)
     ragged = False

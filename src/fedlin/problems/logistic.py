@@ -1,6 +1,7 @@
 """Logistic regression: f_i(x) = mean or sum over rows of log(1 + exp(-y aᵀx)) + (l2/2)‖x‖² + λ Σ_j x_j²/(1 + x_j²)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from fedlin.checks import nonnegative
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
+from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
 from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
@@ -37,7 +39,17 @@ def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
     return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
 
 
-CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_loss))
+def slope(margins: Sequence[Any], labels: None) -> list[Any]:
+    """-1/(1 + exp(y aᵀx)), the derivative of a row's loss in y aᵀx."""
+    grown = 1 + jnp.exp(margins[0])
+    # 1/u as the root of 1/u²: a GPU takes that root in one instruction and a quotient in ten.
+    return [-jax.lax.rsqrt(grown * grown)]
+
+
+ON_CHIP = Model(slope, classes=1, signed=True)
+
+
+CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_loss), fused=partial(descend_on_chip, ON_CHIP))
 
 
 def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.core import Key, Scalar, Vector
+from fedlin.devices import runs_kernels
 
 T = TypeVar("T")
 Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
@@ -35,6 +36,14 @@ class Objective:
     divergence: Callable[[Data, Vector, Vector], Scalar] | None = None
     prox: Callable[[Data, Vector, Scalar], Vector] | None = None
     descend: Callable[[Data, Descent], Vector] | None = None  # faster than the loop over gradients
+    # The loop as one kernel of a GPU; answers None where a client's data does not fit the chip.
+    fused: Callable[[Data, Descent], Vector | None] | None = None
+
+    def shortcut(self, data: Data, work: Descent) -> Vector | None:
+        """Local work by the fastest way that is not the loop over gradients, if there is one here."""
+        if self.descend is not None:
+            return self.descend(data, work)
+        return self.fused(data, work) if self.fused is not None and runs_kernels() else None
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,8 @@ class Sampling:
     grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
     name: str = ""
     batch: int | None = None  # rows an estimate is over, where it is over rows
+    # (data, noise, work, anchor or None, key): faster than the loop over estimates, with draws of its own
+    descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
 
 
 def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:

@@ -182,13 +182,14 @@ class Problem:
                 _mean_gradient(self.objective, block)(self.device_data, weights, self.check_point(x, "x"))
             )
 
-    def measure(self, x: ArrayLike) -> Measures:
-        """Everything that is recorded of a model."""
+    def measure(self, x: ArrayLike, data: Data = None) -> Measures:
+        """Everything that is recorded of a model; `data` is the clients' where it lies on several devices."""
         with precision(self.dtype):
-            block = one_pass_block(self.data, self.clients)
+            block = one_pass_block(self.data, self.clients) if data is None else None
+            data = self.device_data if data is None else data
             weights = jnp.asarray(self.weights, self.dtype)
             point = self.check_point(x, "x")
-            found: Measures = _measure(self.objective, block)(self.device_data, weights, self.known_optimum, point)
+            found: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
             return found
 
     def check_point(self, x: ArrayLike, name: str) -> Array:
@@ -226,6 +227,11 @@ class Problem:
             other.__dict__.pop(name, None)
         other.weights = array / array.sum()
         return other
+
+    @property
+    def row_counts(self) -> Array:
+        """How many rows each client has."""
+        return np.asarray(self.rows().lengths)
 
     def rows(self) -> Rows:
         """The clients' data row by row, for mini-batches."""

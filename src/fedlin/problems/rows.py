@@ -21,7 +21,7 @@ class Sheet(NamedTuple):
 
     X: jax.Array  # (n, d)
     y: jax.Array  # (n,)
-    weight: jax.Array  # (n,), zero for padding
+    weight: jax.Array  # (n,), the same for all of a client's rows, zero for padding
     length: jax.Array  # n_i
     l2: jax.Array
 
@@ -37,7 +37,7 @@ def stack_rows(
         raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
     if len(X) == 0:  # type: ignore[arg-type]
         raise DataError("X has no clients: give at least one.")
-    features = [finite(f"X of client {i}", part) for i, part in enumerate(_dense(X))]
+    features = [finite(f"X of client {i}", part) for i, part in enumerate(dense(X))]
     targets = [finite(f"y of client {i}", part) for i, part in enumerate(y)]  # type: ignore[arg-type]
     for i, (rows, labels) in enumerate(zip(features, targets, strict=True)):
         if rows.ndim != 2:
@@ -71,7 +71,7 @@ def _check_clients(name: str, parts: Any) -> None:
         )
 
 
-def _dense(X: Any) -> Any:
+def dense(X: Any) -> Any:
     """The clients' rows as dense arrays; a sparse client is written out, unless all of them would be too large."""
     if not any(is_sparse(part) for part in X):
         return X

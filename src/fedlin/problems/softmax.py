@@ -4,7 +4,7 @@ The model is W, shape (d, K), flat.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from fedlin.checks import nonnegative, positive_integer
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
+from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
 from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
@@ -48,7 +49,20 @@ def objective(classes: int) -> Objective:
         bent = above_tangent(jax.nn.softmax(here, axis=1), logits(sheet, x) - here)
         return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
 
-    return Objective(loss, grad, divergence, prox_by_newton(loss))
+    return Objective(loss, grad, divergence, prox_by_newton(loss), fused=partial(descend_on_chip, on_chip(classes)))
+
+
+def slope(logits: Sequence[Any], y: Any) -> list[Any]:
+    """softmax(z)_c - [y = c], the derivative of a row's loss, class by class."""
+    top = reduce(jnp.maximum, logits)
+    grown = [jnp.exp(z - top) for z in logits]
+    total = sum(grown)
+    return [part / total - (y == c).astype(part.dtype) for c, part in enumerate(grown)]
+
+
+def on_chip(classes: int) -> Model:
+    """What the fused kernel needs to know of K classes."""
+    return Model(slope, classes, signed=False)
 
 
 class Softmax(Problem):

@@ -15,6 +15,8 @@ from fedlin.report.shell import picture, settings, shell, table
 
 LEAD = "What each method costs to reach each target, counted in rounds, bytes, gradient calls and seconds."
 
+LONG = 24  # rows from which a table is folded away
+
 
 @dataclass(frozen=True)
 class Table:
@@ -27,45 +29,54 @@ class Table:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One setting in which methods were compared; `findings` say who wins."""
+    """One setting in which methods were compared: `findings` say who wins, the first table is that of costs."""
 
     id: str
     title: str
     setting: dict[str, str]
+    tables: tuple[Table, ...]
     findings: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     images: dict[str, bytes] = field(default_factory=dict)  # PNG by caption
 
 
 def write_comparison(
-    chapters: Sequence[Chapter], folder: Path, *, title: str, command: str, files: dict[str, str]
+    chapters: Sequence[Chapter], folder: Path, *, title: str, footer: str, files: dict[str, str], pictures: bool
 ) -> Path:
-    """Write the page into `folder`, with its pictures and further files, and return its path."""
+    """Write the page into `folder`, with further files of text, and return its path; `pictures` adds PNG and SVG."""
+    downloads = " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files)
     html = shell(
         title,
         LEAD,
         "",
-        *(_chapter(chapter) for chapter in chapters),
-        footer=f"Made by <code>{escape(command)}</code>. "
-        + " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files),
+        *(_chapter(chapter, pictures) for chapter in chapters),
+        footer=f"{escape(footer)} {downloads}",
     )
     figures = {f"{chapter.id}-{figure.name}": figure for chapter in chapters for figure in chapter.figures}
-    return write_page(folder, html, figures, files, pictures=True)
+    return write_page(folder, html, figures, files, pictures)
 
 
-def _chapter(chapter: Chapter) -> str:
+def _chapter(chapter: Chapter, pictures: bool) -> str:
     won = "".join(f"<li>{escape(finding)}</li>" for finding in chapter.findings)
+    costs, *others = chapter.tables
     parts = [
         settings(chapter.setting),
         f'<ul class="findings">{won}</ul>' if won else "",
-        *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[:1]),
-        *(picture(figure, f"{chapter.id}-{figure.name}", pictures=True) for figure in chapter.figures),
-        *(f"<h3>{escape(one.title)}</h3>{table(one.heads, one.rows)}" for one in chapter.tables[1:]),
+        f"<h3>{escape(costs.title)}</h3>{table(costs.heads, costs.rows)}",
+        *(picture(figure, f"{chapter.id}-{figure.name}", pictures) for figure in chapter.figures),
         *(_image(caption, png) for caption, png in chapter.images.items()),
+        *(_table(one) for one in others),
     ]
     content = "\n".join(filter(None, parts))
     return f'<section><h2>{escape(chapter.title)}</h2>\n<article id="{chapter.id}">\n{content}\n</article></section>'
+
+
+def _table(content: Table) -> str:
+    """A table under its title; a long one is folded away."""
+    body = table(content.heads, content.rows)
+    if len(content.rows) > LONG:
+        return f"<details><summary>{escape(content.title)}</summary>{body}</details>"
+    return f"<h3>{escape(content.title)}</h3>{body}"
 
 
 def _image(caption: str, png: bytes) -> str:

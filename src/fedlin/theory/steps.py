@@ -214,7 +214,7 @@ def diana(problem: Problem, omega: float) -> Plan:
     return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
 
 
-def fedpaq(problem: Problem, tau: int, rounds: int, omega: float) -> Plan:
+def fedpaq(problem: Problem, tau: ArrayLike, rounds: int, omega: float) -> Plan:
     """Reisizadeh et al.'s Theorem 1, clients that all have the same f_i: η_k = 4/(μ(kτ + 1)), counted from k = k_0.
 
     >>> import numpy as np
@@ -222,12 +222,13 @@ def fedpaq(problem: Problem, tau: int, rounds: int, omega: float) -> Plan:
     >>> fedpaq(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), tau=2, rounds=3, omega=0.0).eta[:, 0].round(3).tolist()
     [0.121, 0.114, 0.108]
     """
+    tau = _one_count(tau)
     k = fedpaq_start(problem, tau, omega) + np.arange(positive_integer("rounds", rounds))
     eta = 4 / (problem.strong_convexity * (k * tau + 1))
     return Plan(tau, np.broadcast_to(eta[:, None], (len(k), problem.clients)))
 
 
-def fedpaq_start(problem: Problem, tau: int, omega: float) -> int:
+def fedpaq_start(problem: Problem, tau: ArrayLike, omega: float) -> int:
     """The k_0 of FedPAQ's Theorem 1: the least k ≥ 4 max{κ, 4(B_1/μ² + 1), 1/τ, 4m/(μ²τ)}, B_1 = 2L²ω/m if all answer.
 
     >>> import numpy as np
@@ -235,7 +236,7 @@ def fedpaq_start(problem: Problem, tau: int, omega: float) -> int:
     >>> fedpaq_start(quadratic(np.ones((2, 1, 1)), np.ones((2, 1))), tau=2, omega=0.0)
     16
     """
-    tau, omega = positive_integer("tau", tau), nonnegative("omega", omega)
+    tau, omega = _one_count(tau), nonnegative("omega", omega)
     kappa, mu = problem.condition, problem.strong_convexity
     quantised = 2 * kappa**2 * omega / problem.clients  # B_1/μ²
     return ceil(4 * max(kappa, 4 * (quantised + 1), 1 / tau, 4 * problem.clients / (mu**2 * tau)))
@@ -295,6 +296,13 @@ def s_local_svrg(problem: Problem, tau: ArrayLike, row_smoothness: float) -> Pla
     steepest = positive("row_smoothness", row_smoothness)  # ℒ
     steps = Plan(tau, 1.0).tau
     return Plan(steps, np.minimum(1 / steepest, 1 / (steps * sqrt(problem.smoothness * steepest))) / 6)
+
+
+def _one_count(tau: ArrayLike) -> int:
+    steps = Plan(tau, 1.0).tau
+    if steps.min() != steps.max():
+        raise PlanError(f"tau ranges from {steps.min()} to {steps.max()}: give one number of steps for all clients.")
+    return int(steps.max())
 
 
 def _delta(delta: float) -> float:

@@ -2,7 +2,6 @@
 
 import logging
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from fedlin.checks import positive
 from fedlin.core import Algorithm
 from fedlin.engines import wire
+from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.phases import work
 from fedlin.engines.federation.store import ROOT, Record, Store
@@ -54,7 +54,7 @@ class Client:
         self.contract = Contract(algorithm, problem.dim, problem.dtype)
         self.problem = problem
         self.weight = positive("weight", weight)
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else open_folder(folder)
         self._stores: dict[bytes, Store] = {}
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))

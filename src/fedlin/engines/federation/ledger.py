@@ -56,10 +56,14 @@ class Ledger:
         """Read what was written before this process began, up to so many rounds."""
         if self.path is None or not self.path.exists():
             return
-        for text in self.path.read_text(encoding="utf-8").splitlines():
+        content = self.path.read_text(encoding="utf-8")
+        if content and not content.endswith("\n"):  # cut off by a crash
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write("\n")
+        for text in content.splitlines():
             try:
                 line = json.loads(text)
-            except ValueError:  # cut off by a crash
+            except ValueError:
                 continue
             if "event" in line:
                 self.events.append(line)

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedlin.compressors import decode
 from fedlin.core import Algorithm, Central, Phase
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
+from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
 
 

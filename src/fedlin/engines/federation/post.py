@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedlin.compressors import decode
 from fedlin.core import Message
 from fedlin.engines import wire
 from fedlin.engines.federation.policy import Policy
 from fedlin.engines.wire import Kind, Reply
 from fedlin.errors import NotFiniteError, WireError
+from fedlin.payloads import decode
 from fedlin.transports.transport import Transport
 
 ANSWERS = (Kind.GREETING, Kind.BEGUN, Kind.UPLOAD)

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedlin.checks import finite, positive, positive_integer
 from fedlin.core import Algorithm
-from fedlin.engines.checkpoint import digest
+from fedlin.engines.checkpoint import digest, open_folder
 from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.door import Door, register
 from fedlin.engines.federation.ledger import FederationResult, Ledger
@@ -89,9 +88,7 @@ def serve(
         "plan": digest(plan.tau, plan.eta),
     }
     run = contract.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
-    place = None if folder is None else Path(folder)
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
+    place = None if folder is None else open_folder(folder)
     with precision(contract.dtype):
         saves = Saves(place, contract, identity)
         progress = saves.read()

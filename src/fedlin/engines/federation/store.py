@@ -39,8 +39,7 @@ class Store:
         self._records: dict[bytes, Record] = {}
         self._rounds: dict[bytes, int] = {}
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in folder.glob("*.state"):
+            for path in checkpoint.open_folder(folder).glob("*.state"):
                 number, _, name = path.stem.partition("-")
                 self._rounds[bytes.fromhex(name)] = int(number)
 

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedlin.compressors import size
 from fedlin.engines import wire
 from fedlin.engines.federation.phases import broadcast, update
 from fedlin.engines.federation.post import Sorted, sort_uploads
 from fedlin.engines.federation.session import Session
 from fedlin.engines.wire import Kind, Stamp, Task
+from fedlin.payloads import size
 
 
 class Diverged(Exception):  # noqa: N818 - an end, not an error
@@ -36,7 +36,7 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
     the earlier ones, and goes on from there when it is asked again.
     """
     needed = session.policy.needed(len(session.roster.active))
-    asked = _begin(session, asked)
+    asked = _begin(session, asked, needed)
     if len(asked) < needed:
         return None
     progress, algorithm = session.progress, session.algorithm
@@ -75,13 +75,16 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
     return Turn(server, bases, asked, gradients, bytes_up, bytes_down)
 
 
-def _begin(session: Session, asked: Sequence[str]) -> list[str]:
+def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
     """Give those who have yet to begin the model everyone began from; who has begun by now."""
     progress, roster = session.progress, session.roster
+    short = sum(roster[name].base is not None for name in asked) < needed
     origin = progress.origin
     body = wire.pack(origin) if np.any(origin) else b""
     request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
-    late = {name: request for name in asked if roster[name].base is None}
+    # One that stays silent costs a timeout, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
+    due = (name for name in asked if short or roster[name].absences & (roster[name].absences - 1) == 0)
+    late = {name: request for name in due if roster[name].base is None}
     if late:
         letters, _ = session.post.exchange("begin", late, None)
         for name, letter in letters.items():

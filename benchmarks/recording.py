@@ -1,0 +1,41 @@
+"""What measuring the model after every round adds to a round."""
+
+from typing import Any
+from unittest.mock import patch
+
+import jax.numpy as jnp
+import numpy as np
+
+import fedlin
+from benchmarks.workloads import Workload
+from fedlin.engines.program import program
+from fedlin.problems.problem import Measures
+
+
+def measure_nothing(objective: Any, data: Any, weights: Any, optimum: Any, x: Any, each: Any) -> Measures:
+    """Stands in for the measures at the least cost that still tells a diverged model."""
+    norm = jnp.linalg.norm(x)
+    return Measures(norm, norm, norm, norm)
+
+
+def seconds(work: Workload, rounds: int) -> float:
+    """The time of a round of a program compiled afresh, compilation left out."""
+    program.cache_clear()
+    run = fedlin.simulate(fedlin.fedlin(), work.problem, work.plan, rounds, iterates=False)
+    return float(run.seconds[-1]) / rounds
+
+
+def cost(work: Workload, rounds: int, repeats: int = 5) -> dict[str, Any]:
+    """Seconds a round with and without the measures, medians, taken in turns so that a busy machine slows both."""
+    pairs = []
+    for _ in range(repeats):
+        measured = seconds(work, rounds)
+        with patch("fedlin.engines.program.measure", measure_nothing):
+            pairs.append((measured, seconds(work, rounds)))
+    program.cache_clear()
+    return {
+        "figure": f"recording, {work.name}",
+        "seconds a round": float(np.median([a for a, _ in pairs])),
+        "without measures": float(np.median([b for _, b in pairs])),
+        "share of a round": float(np.median([1 - b / a for a, b in pairs])),
+    }

@@ -1,0 +1,85 @@
+"""Who answers in a round and how many gradients each client takes, without running it."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.core import Algorithm, Central
+from fedlin.engines.keys import draw_cohort, phase_keys
+from fedlin.engines.local import make_local
+from fedlin.engines.member import Member
+from fedlin.payloads import decode
+from fedlin.precision import precision
+from fedlin.problems.objective import Objective, Sampling
+
+Array = NDArray[Any]
+
+
+def who_answers(member: Member, rounds: int) -> Array:
+    """(rounds, m), as the run drew it."""
+    clients = member.problem.clients
+    if member.present is not None:
+        return member.present[:rounds]
+    present = np.ones((rounds, clients), bool)
+    if member.cohort is not None:
+        with precision(member.problem.dtype):
+            key, size = jax.random.key(np.uint32(member.seed)), member.cohort
+            drawn = jax.vmap(lambda t: draw_cohort(key, t, clients, size))(jnp.arange(rounds, dtype=jnp.int32))
+        present[:] = False
+        np.put_along_axis(present, np.asarray(drawn), True, axis=1)
+    return present
+
+
+def gradient_calls(member: Member, rounds: int) -> tuple[Array, Array]:
+    """Gradients by (round, phase, client) if everyone answers: of the first round where it differs, and of the others.
+
+    They follow from the plan and from coins, never from the data or the model, so they can be had without a run.
+    """
+    problem, numbers = member.problem, tuple(sorted(member.numbers.items()))
+    first = 0 if member.algorithm.opening is None else 1
+    tau = np.broadcast_to(member.tau, (rounds, problem.clients))
+    data = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), (problem.data, problem.noise))
+
+    def count(opening: bool, start: int, end: int) -> Array:
+        if start == end:
+            return np.zeros((0, 1, problem.clients), np.int32)
+        program = _program(member.algorithm, numbers, opening, problem.objective, problem.sampling)
+        index, at = np.arange(problem.clients, dtype=np.int32), np.arange(start, end, dtype=np.int32)
+        calls = program(data, problem.start, np.uint32(member.seed), at, index, tau[start:end])
+        return np.asarray(calls).transpose(0, 2, 1)
+
+    with precision(problem.dtype):
+        return count(True, 0, first), count(False, first, rounds)
+
+
+@cache
+def _program(
+    algorithm: Algorithm[Any, Any],
+    numbers: tuple[tuple[str, float], ...],
+    opening: bool,
+    objective: Objective,
+    sampling: Sampling | None,
+) -> Any:
+    """A client's part of a round, of which only the count is kept: the compiler drops the rest."""
+    if algorithm.recipe is not None:
+        algorithm = algorithm.recipe.with_numbers(dict(numbers))
+    phases = (algorithm.opening if opening else None) or algorithm.phases
+
+    def count(data: Any, x: Any, seed: Any, round_index: Any, index: Any, tau: Any) -> Any:
+        server, client = algorithm.init_server(x), algorithm.init_client(x)
+        (rows, noise), one = data, jnp.ones((), x.dtype)
+        calls = []
+        for number, phase in enumerate(phases):
+            keys = phase_keys(jax.random.key(seed), round_index, number)
+            local, counter = make_local(objective, sampling, rows, noise, tau, one, keys.client(index), keys.shared)
+            client, upload = phase.client(client, decode(phase.down(server)), local)
+            server = phase.server(server, decode(upload), Central(one, keys.server, keys.shared, one, one))
+            calls.append(jnp.asarray(counter.calls, jnp.int32))
+        return jnp.stack(calls)
+
+    clients = jax.vmap(count, in_axes=(None, None, None, None, 0, 0))
+    return jax.jit(jax.vmap(clients, in_axes=(None, None, None, 0, None, 0)))

@@ -1,0 +1,173 @@
+"""A federation's folder and settings, without starting anything."""
+
+import json
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fedlin
+from fedlin.cli import app
+from fedlin.deploy.kits import check_port
+from fedlin.deploy.programs import STATE, make_client
+from fedlin.deploy.settings import NAME, parse_settings, read_settings
+from fedlin.deploy.status import LOG, standing
+from fedlin.deploy.template import client_text, settings_text
+from fedlin.errors import DeployError, FederationError
+from fedlin.transports.loopback import Loopback
+from template_data import drawn_problem
+
+SITE = {"tau": 4, "eta": 0.1}
+GOOD: dict[str, Any] = {
+    "run": {"rounds": 9, "dim": 3},
+    "algorithm": {"name": "fedlin", "uplink": "error_feedback(top_k(2))"},
+    "sites": {"b": {"tau": 2, "eta": 0.2}, "a": SITE},
+}
+
+
+def test_the_plan_follows_the_names() -> None:
+    settings = parse_settings(GOOD)
+    assert settings.sites == ("a", "b")
+    assert settings.plan.tau.tolist() == [4, 2]
+    assert settings.algorithm is fedlin.fedlin(uplink=fedlin.error_feedback(fedlin.top_k(2)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"extra": {}}, r"\[extra\] is not known: use \[run\]"),
+        ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run.round is not known"),
+        ({"run": {"dim": 3}}, "run.rounds is missing"),
+        ({"sites": {}}, "give every site its tau and eta"),
+        ({"sites": {"a": {"tau": 3}}}, "sites.a = .* is not allowed"),
+        ({"sites": {"a": {"tau": 0, "eta": 0.1}}}, "tau"),
+        ({"algorithm": {"name": "fedfast"}}, "'fedfast' is not known: use one of .*fedlin"),
+        ({"algorithm": {"name": "fedlin", "speed": 2}}, "speed"),
+        ({"algorithm": {"name": "fedlin", "uplink": "top_k(2) + 1"}}, "write a compressor such as"),
+        ({"algorithm": {"name": "fedlin", "uplink": "__import__('os').getcwd()"}}, "write a compressor such as"),
+    ],
+)
+def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
+    with pytest.raises((fedlin.FedLinError, TypeError), match=told):
+        parse_settings({**GOOD, **change})
+
+
+def test_a_file_that_is_not_there_or_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match="is not there"):
+        read_settings(tmp_path)
+    (tmp_path / NAME).write_text("rounds = ")
+    with pytest.raises(DeployError, match="cannot be read"):
+        read_settings(tmp_path)
+    (tmp_path / NAME).write_text('[run]\nrounds = 1\ndim = 1\n[algorithm]\nname = "fedlin"\nspeed = 2\n[sites]\na = {}')
+    with pytest.raises(DeployError, match=NAME):
+        read_settings(tmp_path)
+
+
+def test_the_templates_run_as_they_are(tmp_path: Path) -> None:
+    """Two sites from the template, in one process, come to the minimiser of all their rows."""
+    handlers = {}
+    for number, name in enumerate(("north", "south")):
+        kit = tmp_path / name
+        kit.mkdir()
+        (kit / "client.py").write_text(client_text(name, number))
+        (kit / NAME).write_text(settings_text(["north", "south"]))
+        handlers[name] = make_client(name, str(kit))
+    told = read_settings(tmp_path / "north")
+    result = fedlin.serve(told.algorithm, Loopback(handlers), told.plan, 100, dim=told.dim)
+    minimiser = drawn_problem(2).minimizer
+    assert np.linalg.norm(result.x - minimiser) < 1e-6 * np.linalg.norm(minimiser)
+    assert (tmp_path / "north" / STATE).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "client.py is not there"),
+        ("WEIGHT = 2.0", r"has no function problem\(\)"),
+        ("def problem():\n    return 3", "problem = 3 is not allowed"),
+        ("secret = {}['the row of a patient']", "its client.py failed with KeyError; see the log at north"),
+    ],
+)
+def test_a_site_that_cannot_take_part_tells_the_server_why(tmp_path: Path, text: str | None, told: str) -> None:
+    """In our words: what a user's file raises may quote data."""
+    (tmp_path / NAME).write_text(settings_text(["north"]))
+    if text is not None:
+        (tmp_path / "client.py").write_text(text)
+    settings = read_settings(tmp_path)
+    carrier = Loopback({"north": make_client("north", str(tmp_path))})
+    with pytest.raises(FederationError, match=f"north refused to take part: .*{told}") as raised:
+        fedlin.serve(settings.algorithm, carrier, settings.plan, 1, dim=settings.dim)
+    assert "patient" not in str(raised.value)
+
+
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "startup").mkdir()
+        service = {"servers": [{"service": {"target": f"localhost:{port}"}}]}
+        (tmp_path / "startup" / "fed_server.json").write_text(json.dumps(service))
+        with pytest.raises(DeployError, match=f"port {port} is in use"):
+            check_port(tmp_path)
+    check_port(tmp_path)
+
+
+def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
+    assert standing(tmp_path) is None
+    line = {"round": 3, "move": 0.5, "bytes_up": 1, "bytes_down": 2, "seconds": 1.0, "late": ["a"], "attempts": 2}
+    (tmp_path / STATE).mkdir()
+    text = json.dumps({"event": "began", "round": 0}) + "\n" + json.dumps(line) + "\n" + json.dumps(line)[:20]
+    (tmp_path / STATE / LOG).write_text(text)
+    now = standing(tmp_path)
+    assert now is not None
+    assert (now.round, now.late, [event["event"] for event in now.events]) == (3, ["a"], ["began"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["init", "North"],
+        ["init", "a", "a"],
+        ["init", "server"],
+        ["start", "nowhere"],
+        ["status", "nowhere"],
+        ["logs", "nowhere"],
+        ["join", "nowhere"],
+    ],
+)
+def test_a_command_that_cannot_be_met_leaves_with_two(words: list[str], tmp_path: Path) -> None:
+    place = ["--out", str(tmp_path / "new")] if words[0] == "init" else []
+    words = [str(tmp_path / word) if word == "nowhere" else word for word in words]
+    done = CliRunner().invoke(app, ["federation", *words, *place])
+    assert done.exit_code == 2
+    assert done.output.startswith("fedlin: ")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_init_writes(tmp_path: Path) -> None:
+    """The root key is its owner's alone, a site runs no code that is sent, and a job sends none."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    folder = tmp_path / "federation"
+    done = CliRunner().invoke(app, ["federation", "init", "north", "south", "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert stat.S_IMODE((folder / "authority" / "cert.json").stat().st_mode) == 0o600
+    for site in ("north", "south"):
+        local = folder / "sites" / site / "local"
+        rights = json.loads((local / "authorization.json").read_text())["permissions"]
+        assert {role: (right["byoc"], right["shell_commands"]) for role, right in rights.items()} == {
+            "project_admin": ("none", "none")
+        }
+        resources = json.loads((local / "resources.json").read_text())
+        assert resources["class_list_enforcement_mode"] == "enforce"
+        assert not resources["allow_log_streaming"]
+    sent = sorted(path.relative_to(folder / "job").as_posix() for path in (folder / "job").rglob("*") if path.is_file())
+    assert sent == ["app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json"]
+    client = json.loads((folder / "job" / "app" / "config" / "config_fed_client.json").read_text())
+    assert [part["args"] for part in client["components"]] == [{}]
+    again = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder)])
+    assert again.exit_code == 2
+    assert "is not empty" in again.output
+    np.testing.assert_equal(read_settings(folder).plan.tau, read_settings(folder / "sites" / "north").plan.tau)

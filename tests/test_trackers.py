@@ -1,0 +1,134 @@
+"""What a tracker wrote is what the run measured."""
+
+import math
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlin
+from fedlin import trackers
+from fedlin.errors import ArgumentError
+
+ROUNDS = 30
+PROBLEM = fedlin.problems.least_squares(clients=3, dim=4, samples=10)
+
+
+def run(tracker: trackers.Tracker, problem: fedlin.problems.Problem = PROBLEM) -> fedlin.Result:
+    return fedlin.simulate(fedlin.fedlin(), problem, fedlin.Plan(2, 0.005), ROUNDS, callbacks=[tracker])
+
+
+def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """Name, round and value of every scalar in a folder of event files: length, checksum, event, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            event = Event.FromString(content[12 : 12 + length])
+            yield from ((value.tag, event.step, value.simple_value) for value in event.summary.value)
+            content = content[16 + length :]
+
+
+def test_tensorboard_holds_every_round(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    with trackers.tensorboard(tmp_path) as track:
+        result = run(track)
+    written: dict[str, dict[int, float]] = {}
+    for name, step, value in scalars(tmp_path):
+        written.setdefault(name, {})[step] = value
+    curves = result.curves()
+    assert set(written) == set(curves) - {"round"}
+    for name, values in written.items():
+        assert sorted(values) == list(range(1, ROUNDS + 1))
+        np.testing.assert_allclose([values[t] for t in range(1, ROUNDS + 1)], curves[name][1:], rtol=1e-6)  # float32
+
+
+def test_what_is_not_known_is_not_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    problem = fedlin.problems.from_loss(lambda x, batch: ((x - batch[0]) ** 2).sum(), np.ones(2), np.ones((2, 1, 2)))
+    with trackers.tensorboard(tmp_path) as track:
+        run(track, problem)
+    found = list(scalars(tmp_path))
+    assert {name for name, _, _ in found} >= {"loss", "grad_norm"}
+    assert not {name for name, _, _ in found} & {"gap", "distance"}
+    assert all(math.isfinite(value) for _, _, value in found)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from the database layer below MLflow
+def test_mlflow_holds_every_round(tmp_path: Path) -> None:
+    client = pytest.importorskip("mlflow").MlflowClient(f"sqlite:///{tmp_path / 'runs.db'}")
+    uri = f"sqlite:///{tmp_path / 'runs.db'}"
+    with trackers.mlflow("tests", run="one", uri=uri, params={"tau": 2}) as track:
+        result = run(track)
+    kept = client.get_run(track.run_id)  # type: ignore[attr-defined]
+    assert kept.info.status == "FINISHED"
+    assert kept.info.run_name == "one"
+    assert kept.data.params == {"tau": "2"}
+    for name, curve in result.curves().items():
+        if name != "round":
+            history = sorted(client.get_metric_history(kept.info.run_id, name), key=lambda metric: metric.step)
+            assert [metric.step for metric in history] == list(range(1, ROUNDS + 1))
+            np.testing.assert_array_equal([metric.value for metric in history], curve[1:])
+    second = trackers.mlflow("tests", uri=uri)
+    second(1, {"loss": 1.0})
+    with pytest.raises(RuntimeError), second:
+        raise RuntimeError
+    assert client.get_run(second.run_id).info.status == "FAILED"  # type: ignore[attr-defined]
+    assert client.get_run(second.run_id).data.metrics == {"loss": 1.0}  # type: ignore[attr-defined]
+
+
+class Dashboard(trackers.Tracker):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.ends: list[bool] = []
+        super().__init__()
+
+    def write(self, number: int, measures: Any) -> None:
+        """Nothing to keep."""
+
+    def end(self, failed: bool) -> None:
+        self.ends.append(failed)
+
+
+def test_a_tracker_ends_once_and_knows_whether_the_run_failed() -> None:
+    with Dashboard() as good:
+        run(good)
+    good.close()
+    assert good.ends == [False]
+    bad = Dashboard()
+    with pytest.raises(RuntimeError), bad:
+        raise RuntimeError
+    assert bad.ends == [True]
+
+
+def test_a_tracker_left_open_ends_with_python() -> None:
+    code = (
+        "from fedlin.trackers import Tracker\n"
+        "class Loud(Tracker):\n"
+        "    def write(self, number, measures): pass\n"
+        "    def end(self, failed): print('ended', failed)\n"
+        "Loud()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "ended False\n"
+
+
+@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
+def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ArgumentError, match=rf"{package}.*fedlin\[{name}\]"):
+        getattr(trackers, name)("runs")
+
+
+def test_importing_the_trackers_imports_no_dashboard() -> None:
+    code = "import sys, fedlin.trackers; print(sorted({'tensorboardX', 'mlflow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
