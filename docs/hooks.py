@@ -1,12 +1,13 @@
 """What MkDocs does here besides its plugins: mathematics as MathML, and the page of results.
 
-Formulas become MathML when the site is built, by latex2mathml, which is pure Python. Browsers draw MathML themselves, so
-a page needs no script, no font and no network to show it.
+Formulas become MathML when the site is built, by latex2mathml, which is pure Python. Browsers draw MathML themselves,
+so a page needs no script, no font and no network to show it.
 """
 
 import html
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def _claims(report: Path) -> list[str]:
     return [
         "## Claims",
         "",
-        f"{sum(one['holds'] for one in verdicts)} of {len(verdicts)} claims hold on every draw. The report itself, with "
-        "every number and curve, is `reports/reproduce/index.html`.",
+        f"{sum(one['holds'] for one in verdicts)} of {len(verdicts)} claims hold on every draw. The report itself, "
+        "with every number and curve, is `reports/reproduce/index.html`.",
         "",
         *table(("id", "claim", "outcome", "draws it held on"), rows),
     ]
@@ -80,13 +81,13 @@ def _costs(race: dict[str, Any]) -> list[str]:
         "",
         "![The gap of five methods against rounds and against bytes](pictures/race.svg)",
         "",
-        f"The cost to bring the gap down to {goal:g} of its start, on regression over 20 clients that want different models "
-        "(`docs/pictures.py`), each method at its best of a grid of step sizes:",
+        f"The cost to bring the gap down to {goal:g} of its start, on regression over 20 clients that want different "
+        "models (`docs/pictures.py`), each method at its best of a grid of step sizes:",
         "",
         *table(("method", "η̄", "rounds", "bytes, up and down"), rows),
     ]
 
 
-def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The lines of a table in Markdown."""
     return ["| " + " | ".join(cells) + " |" for cells in (heads, ("---",) * len(heads), *rows)]

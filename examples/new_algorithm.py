@@ -55,7 +55,9 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     draw = np.random.default_rng(0)
     scales = np.geomspace(1, 100, 30)
-    problem = fedlin.problems.quadratic([np.diag(draw.permutation(scales)) for _ in range(8)], draw.normal(size=(8, 30)))
+    problem = fedlin.problems.quadratic(
+        [np.diag(draw.permutation(scales)) for _ in range(8)], draw.normal(size=(8, 30))
+    )
     plan = fedlin.Plan(tau=1, eta=1 / problem.smoothness)
     root = sqrt(problem.condition)
     method = accelerated((root - 1) / (root + 1))

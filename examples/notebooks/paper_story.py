@@ -36,8 +36,10 @@ print("x* =", problem.minimizer[0])
 for eta in (0.1, 0.01):
     result = fedlin.simulate(fedlin.fedavg(), problem, fedlin.Plan(tau=5, eta=eta), ROUNDS)
     limit = fedlin.theory.surrogate.fedprox(problem, 5, eta).minimizer
-    print(f"η = {eta}: FedAvg is {abs(result.x - problem.minimizer)[0]:.2e} from x*, its own limit "
-          f"{abs(limit - problem.minimizer)[0]:.2e}")
+    print(
+        f"η = {eta}: FedAvg is {abs(result.x - problem.minimizer)[0]:.2e} from x*, its own limit "
+        f"{abs(limit - problem.minimizer)[0]:.2e}"
+    )
 
 # %% [markdown]
 # ## FedLin: a second exchange a round, and no compromise

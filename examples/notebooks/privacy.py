@@ -17,6 +17,7 @@
 
 # %%
 import os
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -39,7 +40,7 @@ plan = fedlin.Plan.scaled(fedlin.draw_steps(CLIENTS, 2, 10), STEP)
 
 
 # %%
-def private(name, noise):
+def private(name: str, noise: float) -> fedlin.Algorithm[Any, Any]:
     """The method with this noise multiplier on every upload."""
     gradients, moves = (fedlin.privacy.gaussian(clip, noise, where="central") for clip in (CLIP, CLIP * STEP))
     return fedlin.fedlin(uplink=gradients, model_uplink=moves) if name == "FedLin" else fedlin.fedpaq(moves)
@@ -50,7 +51,7 @@ def private(name, noise):
 
 # %%
 budgets = (0.5, 2.0, 8.0, 32.0)
-errors = {}
+errors: dict[str, list[float]] = {}
 for name, phases in {"FedLin": 2, "FedAvg": 1}.items():
     errors[name] = []
     for epsilon in budgets:
