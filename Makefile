@@ -33,16 +33,12 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
 
-docs: $(VENV)/.docs
+docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html; to search it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site"
 
 clean:
 	rm -rf $(VENV) build dist reports site
-
-$(VENV)/.docs: $(STAMP)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
-	touch $@
 
 $(PYTHON):
 	python3 -m venv $(VENV)

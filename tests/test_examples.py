@@ -17,14 +17,25 @@ EXAMPLES = ROOT / "examples"
 GUIDE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", GUIDE, flags=re.DOTALL)
 NEEDS = {
+    "compare": (),
+    "new_algorithm": (),
     "jax_model": (),
     "flax_model": ("flax", "sklearn"),
     "equinox_model": ("equinox", "sklearn"),
     "torch_cnn": ("torch", "sklearn"),
     "mnist_cnn": ("torch",),
 }
-SHORT = {"jax_model": ["--rounds", "20"], "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"]}
-SAYS = {"jax_model": "fedavg: loss", "mnist_cnn": "scaffold MB"}
+SHORT = {
+    "new_algorithm": ["--rounds", "50"],
+    "jax_model": ["--rounds", "20"],
+    "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"],
+}
+SAYS = {
+    "compare": "scaffold",
+    "new_algorithm": "below its bound in all 50 rounds",
+    "jax_model": "fedavg: loss",
+    "mnist_cnn": "scaffold MB",
+}
 
 
 @pytest.fixture(autouse=True)

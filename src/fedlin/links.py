@@ -106,12 +106,25 @@ class Link:
 
 
 def plain(compressor: Compressor) -> Link:
-    """Forget what was not sent: C(v)."""
+    """Forget what was not sent: C(v).
+
+    >>> from fedlin.compressors import top_k
+    >>> plain(top_k(1))
+    plain(top_k(1))
+    """
     return _link(_known(compressor), "plain")
 
 
 def error_feedback(compressor: Compressor) -> Link:
-    """Add what was not sent to the next value: C(v + ρ)."""
+    """Add what was not sent to the next value: C(v + ρ).
+
+    >>> import numpy as np
+    >>> from fedlin.compressors import top_k
+    >>> link = error_feedback(top_k(1))
+    >>> _, memory = link.send(None, link.sender(np.zeros(2)), np.array([3.0, 2.0]))
+    >>> memory.tolist()  # what was not sent
+    [0.0, 2.0]
+    """
     if _known(compressor).mechanism is not None:
         raise ArgumentError(
             f"error_feedback({compressor}) would send its noise again to take it back: use plain or innovation."
@@ -120,12 +133,25 @@ def error_feedback(compressor: Compressor) -> Link:
 
 
 def innovation(compressor: Compressor) -> Link:
-    """Send what changed since the receiver's last estimate: C(v - h)."""
+    """Send what changed since the receiver's last estimate: C(v - h).
+
+    >>> import numpy as np
+    >>> from fedlin.compressors import top_k
+    >>> link = innovation(top_k(1))
+    >>> _, memory = link.send(None, link.sender(np.zeros(2)), np.array([3.0, 2.0]))
+    >>> memory.tolist()  # what the receiver knows by now
+    [3.0, 0.0]
+    """
     return _link(_own_noise(_known(compressor), "innovation"), "innovation")
 
 
 def shifted(compressor: Compressor, alpha: float) -> Link:
-    """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h)."""
+    """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h).
+
+    >>> from fedlin.compressors import top_k
+    >>> shifted(top_k(1), 0.5)
+    shifted(top_k(1), alpha=0.5)
+    """
     return _link(
         _own_noise(_known(compressor), "shifted"),
         "shifted",

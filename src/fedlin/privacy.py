@@ -124,7 +124,12 @@ def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> 
 
 
 def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
-    """The noise multiplier of a whole round, (Σ 1/z_p²)^(-1/2) over its phases p, and whether the server adds it."""
+    """The noise multiplier of a whole round, (Σ 1/z_p²)^(-1/2) over its phases p, and whether the server adds it.
+
+    >>> from fedlin.algorithms import fedlin
+    >>> combined(fedlin(uplink=gaussian(1.0, 3.0), model_uplink=gaussian(1.0, 4.0)))
+    (2.4, False)
+    """
     found = algorithm.mechanisms
     bare = [phase.name for phase, mechanism in zip(algorithm.phases, found, strict=False) if mechanism is None]
     if not found or bare:

@@ -77,6 +77,11 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     """The path of a public data set, ready for `read`; downloaded if it is not in `folder` yet.
 
     The folder is the one in FEDLIN_CACHE, or `fedlin` in the user's cache folder, unless given.
+
+    >>> fetch("mnits")
+    Traceback (most recent call last):
+        ...
+    fedlin.errors.ArgumentError: name = 'mnits' is not a known data set (did you mean 'mnist'?): choose one of ...
     """
     if name not in CATALOGUE:
         near = get_close_matches(str(name), CATALOGUE, 1)

@@ -17,7 +17,14 @@ Array = NDArray[Any]
 
 
 def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
-    """Theorem 1: gap_T ≤ (1 - 1/(6κ))^T gap_0."""
+    """Theorem 1: gap_T ≤ (1 - 1/(6κ))^T gap_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> strongly_convex(problem, rounds=2, gap0=1.0).round(4).tolist()
+    [1.0, 0.9583, 0.9184]
+    """
     return _geometric(1 / (6 * problem.condition), rounds) * gap0
 
 
@@ -25,13 +32,26 @@ def convex(problem: Problem, distances: Array) -> Array:
     """Theorem 2: f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²), for T = 1, 2, ...
 
     `distances` are the squared distances measured after 0, 1, ... rounds; entry 0 of the bound is infinite.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> convex(problem, np.array([1.0, 0.5, 0.2])).tolist()
+    [inf, 20.0, 16.0]
     """
     T = np.arange(1, len(distances))
     return np.concatenate([[np.inf], 10 * problem.smoothness / T * (distances[0] - distances[1:])])
 
 
 def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) -> Array:
-    """Theorem 2: gap after T rounds ≤ gap_0/(c gap_0 T + 1), c = 1/(12 ‖x̄_1 - x*‖² L)."""
+    """Theorem 2: gap after T rounds ≤ gap_0/(c gap_0 T + 1), c = 1/(12 ‖x̄_1 - x*‖² L).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> convex_last(problem, rounds=2, gap0=1.0, distance0=1.0).round(4).tolist()
+    [1.0, 0.9796, 0.96]
+    """
     c = 1 / (12 * distance0 * problem.smoothness)
     return gap0 / (c * gap0 * np.arange(rounds + 1) + 1)
 
@@ -40,18 +60,38 @@ def nonconvex(problem: Problem, losses: Array) -> Array:
     """Theorem 3: min over the first T models of ‖∇f‖² ≤ (52L/T)(f(x̄_1) - f(x̄_{T+1})), for T = 1, 2, ...
 
     `losses` are f after 0, 1, ... rounds; entry 0 of the bound is infinite.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> nonconvex(problem, np.array([1.0, 0.5, 0.2])).round(4).tolist()
+    [inf, 104.0, 83.2]
     """
     T = np.arange(1, len(losses))
     return np.concatenate([[np.inf], 52 * problem.smoothness / T * (losses[0] - losses[1:])])
 
 
 def polyak_lojasiewicz(problem: Problem, rounds: int, gap0: float) -> Array:
-    """Theorem 4: gap_T ≤ (1 - μ/(26L))^T gap_0, μ the Polyak-Łojasiewicz constant."""
+    """Theorem 4: gap_T ≤ (1 - μ/(26L))^T gap_0, μ the Polyak-Łojasiewicz constant.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> polyak_lojasiewicz(problem, rounds=2, gap0=1.0).round(4).tolist()
+    [1.0, 0.9904, 0.9809]
+    """
     return _geometric(problem.polyak_lojasiewicz / (26 * problem.smoothness), rounds) * gap0
 
 
 def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma_squared: float) -> Array:
-    """Theorem 5: a_{t+1} ≤ (1 - η̄μ/2) a_t + 25 η̄² σ², a_t the mean squared distance."""
+    """Theorem 5: a_{t+1} ≤ (1 - η̄μ/2) a_t + 25 η̄² σ², a_t the mean squared distance.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> noisy(problem, rounds=2, distance0=1.0, eta_bar=0.02, sigma_squared=0.1).round(4).tolist()
+    [1.0, 0.991, 0.9821]
+    """
     shrink = 1 - eta_bar * problem.strong_convexity / 2
     powers = shrink ** np.arange(rounds + 1)
     floor = 25 * eta_bar**2 * sigma_squared / (1 - shrink)
@@ -59,26 +99,54 @@ def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma
 
 
 def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_squared: float) -> Array:
-    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ: a_t ≤ max(400σ²/μ², t_0 a_0)/(t + t_0), by induction."""
+    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ: a_t ≤ max(400σ²/μ², t_0 a_0)/(t + t_0), by induction.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> noisy_decaying(problem, rounds=2, distance0=1.0, sigma_squared=0.1).round(4).tolist()
+    [1.0, 0.9901, 0.9804]
+    """
     t0 = 25 * problem.condition
     top = max(400 * sigma_squared / problem.strong_convexity**2, t0 * distance0)
     return top / (np.arange(rounds + 1) + t0)
 
 
 def server_sparse(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
-    """Theorem 7: gap_T ≤ (1 - 1/(2δ(2+√δ)κ))^T gap_0."""
+    """Theorem 7: gap_T ≤ (1 - 1/(2δ(2+√δ)κ))^T gap_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> server_sparse(problem, rounds=2, gap0=1.0, delta=4.0).round(4).tolist()
+    [1.0, 0.9922, 0.9844]
+    """
     return _geometric(1 / (2 * delta * (2 + sqrt(delta)) * problem.condition), rounds) * gap0
 
 
 def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
-    """Theorem 8: gap_T ≤ 2κ(1 - 1/(96δκ))^T gap_0."""
+    """Theorem 8: gap_T ≤ 2κ(1 - 1/(96δκ))^T gap_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> server_feedback(problem, rounds=2, gap0=1.0, delta=4.0).round(4).tolist()
+    [8.0, 7.9948, 7.9896]
+    """
     return 2 * problem.condition * _geometric(1 / (96 * delta * problem.condition), rounds) * gap0
 
 
 def client_feedback(
     problem: Problem, rounds: int, distance0: float, eta_bar: float, delta: float, C: float, D: float
 ) -> Array:
-    """Theorem 9: ‖x̄_{T+1} - x*‖² ≤ 2(1 - ¾η̄μ)^T ‖x̄_1 - x*‖² + (16/3)η̄(6/(δC) + δ)D/μ."""
+    """Theorem 9: ‖x̄_{T+1} - x*‖² ≤ 2(1 - ¾η̄μ)^T ‖x̄_1 - x*‖² + (16/3)η̄(6/(δC) + δ)D/μ.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> client_feedback(problem, 2, distance0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
+    [2.0029, 2.0014, 1.9999]
+    """
     mu = problem.strong_convexity
     floor = 16 / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
     return 2 * _geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
@@ -87,14 +155,28 @@ def client_feedback(
 def client_feedback_gap(
     problem: Problem, rounds: int, gap0: float, eta_bar: float, delta: float, C: float, D: float
 ) -> Array:
-    """Theorem 9's corollary: gap ≤ 2κ(1 - ¾η̄μ)^T gap_0 + (8L/3)η̄(6/(δC) + δ)D/μ."""
+    """Theorem 9's corollary: gap ≤ 2κ(1 - ¾η̄μ)^T gap_0 + (8L/3)η̄(6/(δC) + δ)D/μ.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> client_feedback_gap(problem, 2, gap0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
+    [8.0059, 7.9999, 7.9939]
+    """
     mu = problem.strong_convexity
     floor = 8 * problem.smoothness / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
     return 2 * problem.condition * _geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
 
 
 def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array:
-    """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0."""
+    """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> homogeneous(problem, rounds=2, gap0=1.0, steps=5).round(4).tolist()
+    [1.0, 0.2373, 0.0563]
+    """
     return (1 - 1 / problem.condition) ** (steps * np.arange(rounds + 1)) * gap0
 
 
@@ -103,6 +185,12 @@ def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: flo
 
     E‖x_k - x*‖² ≤ (s_{k_0}/s_k)² ‖x_{k_0} - x*‖² + (C_1 τ + C_2 (τ - 1)²)/s_k + C_3 (τ - 1)/s_k², where
     C_1 = 16σ²(1 + 2ω)/(μ²m), C_2 = 16eσ²/(μ²m), C_3 = 256eσ²L²(m + 2ω)/(μ⁴m).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> fedpaq(problem, 2, distance0=1.0, tau=2, omega=0.0, sigma_squared=0.0).round(4).tolist()
+    [1.0, 0.889, 0.7955]
     """
     mu, m = problem.strong_convexity, problem.clients
     s = (fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1

@@ -12,7 +12,14 @@ Array = NDArray[Any]
 
 
 def inner_step(problem: Quadratic, s: float) -> float:
-    """2/(L + μ + 2/s): the best step for f_i + ‖x - u‖²/(2s) when only L and μ are known."""
+    """2/(L + μ + 2/s): the best step for f_i + ‖x - u‖²/(2s) when only L and μ are known.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic(np.array([[[1.0]], [[4.0]]]), np.ones((2, 1)))
+    >>> inner_step(problem, s=0.5)
+    0.2222222222222222
+    """
     return 2 / (problem.smoothness + problem.strong_convexity + 2 / s)
 
 
@@ -21,6 +28,12 @@ def round_map(problem: Quadratic, s: float, steps: int, start: str) -> Array:
 
     The inner steps leave y = prox + R^e (first - prox) with R = I - a(A_i + I/s): what the inner descent
     started from is never quite forgotten, and the sign of R^e decides which way the remainder pushes.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic(np.array([[[1.0]], [[4.0]]]), np.ones((2, 1)))
+    >>> round_map(problem, s=0.5, steps=2, start="model").shape
+    (2, 2)
     """
     one_of("start", start, ("u", "model"))
     m, d = problem.clients, problem.dim
@@ -40,5 +53,10 @@ def round_map(problem: Quadratic, s: float, steps: int, start: str) -> Array:
 
 
 def spectral_radius(matrix: Array) -> float:
-    """The largest magnitude of an eigenvalue: below 1 the map converges from everywhere."""
+    """The largest magnitude of an eigenvalue: below 1 the map converges from everywhere.
+
+    >>> import numpy as np
+    >>> spectral_radius(np.diag([0.5, -2.0]))
+    2.0
+    """
     return float(np.max(np.abs(np.linalg.eigvals(matrix))))

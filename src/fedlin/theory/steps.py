@@ -27,27 +27,62 @@ def strongly_convex(problem: Problem, tau: ArrayLike) -> Plan:
 
 
 def convex(problem: Problem, tau: ArrayLike) -> Plan:
-    """Theorem 2, for the mean of the models: η_i = 1/(10Lτ_i)."""
+    """Theorem 2, for the mean of the models: η_i = 1/(10Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> convex(problem, [1, 2]).eta.tolist()
+    [0.025, 0.0125]
+    """
     return Plan.scaled(tau, 1 / (10 * problem.smoothness))
 
 
 def convex_last(problem: Problem, tau: ArrayLike) -> Plan:
-    """Theorem 2, for the last model: η_i = 1/(6Lτ_i)."""
+    """Theorem 2, for the last model: η_i = 1/(6Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> convex_last(problem, [1, 2]).eta.round(4).tolist()
+    [0.0417, 0.0208]
+    """
     return Plan.scaled(tau, 1 / (6 * problem.smoothness))
 
 
 def nonconvex(problem: Problem, tau: ArrayLike) -> Plan:
-    """Theorem 3: η_i = 1/(26Lτ_i)."""
+    """Theorem 3: η_i = 1/(26Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> nonconvex(problem, [1, 2]).eta.round(4).tolist()
+    [0.0096, 0.0048]
+    """
     return Plan.scaled(tau, 1 / (26 * problem.smoothness))
 
 
 def polyak_lojasiewicz(problem: Problem, tau: ArrayLike) -> Plan:
-    """Theorem 4: η_i = 1/(26Lτ_i)."""
+    """Theorem 4: η_i = 1/(26Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> polyak_lojasiewicz(problem, [1, 2]).eta.round(4).tolist()
+    [0.0096, 0.0048]
+    """
     return Plan.scaled(tau, 1 / (26 * problem.smoothness))
 
 
 def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Plan:
-    """Theorem 5: any η̄ < 1/(6L); half of that unless given."""
+    """Theorem 5: any η̄ < 1/(6L); half of that unless given.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> noisy(problem, [1, 2]).eta.round(4).tolist()
+    [0.0208, 0.0104]
+    """
     limit = 1 / (6 * problem.smoothness)
     chosen = limit / 2 if eta_bar is None else eta_bar
     real("eta_bar", chosen, lambda value: 0 < value < limit, f"a number in (0, 1/(6L)) = (0, {limit:.4g})")
@@ -55,7 +90,14 @@ def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Pla
 
 
 def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
-    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ, which stays below 1/(6L): error O(1/T)."""
+    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ, which stays below 1/(6L): error O(1/T).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> noisy_decaying(problem, [1, 2], rounds=3).eta.round(4).tolist()
+    [[0.04, 0.02], [0.0396, 0.0198], [0.0392, 0.0196]]
+    """
     steps = Plan(tau, 1.0).tau
     if steps.ndim != 1:
         raise PlanError(f"tau has shape {steps.shape}: give one number of steps for each client.")
@@ -65,42 +107,91 @@ def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
 
 
 def server_sparse(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
-    """Theorem 7, compression at the server without feedback: η_i = 1/(2(2+√δ)Lτ_i)."""
+    """Theorem 7, compression at the server without feedback: η_i = 1/(2(2+√δ)Lτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> server_sparse(problem, [1, 2], delta=4.0).eta.round(5).tolist()
+    [0.03125, 0.01562]
+    """
     delta = _delta(delta)
     return Plan.scaled(tau, 1 / (2 * (2 + sqrt(delta)) * problem.smoothness))
 
 
 def server_feedback(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
-    """Theorem 8, compression at the server with feedback: η_i = 1/(72Lδτ_i)."""
+    """Theorem 8, compression at the server with feedback: η_i = 1/(72Lδτ_i).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> server_feedback(problem, [1, 2], delta=4.0).eta.round(5).tolist()
+    [0.00087, 0.00043]
+    """
     return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta)))
 
 
 def client_feedback(problem: Problem, tau: ArrayLike, delta: float, C: float | None = None) -> Plan:
-    """Theorem 9, compression at the clients with feedback: η_i = 1/(72LδCτ_i); C by `dissimilarity` unless given."""
+    """Theorem 9, compression at the clients with feedback: η_i = 1/(72LδCτ_i); C by `dissimilarity` unless given.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> client_feedback(problem, [1, 2], delta=4.0, C=1.0).eta.round(5).tolist()
+    [0.00087, 0.00043]
+    """
     if C is None:
         C = dissimilarity(problem).C
     return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta) * positive("C", C)))
 
 
 def homogeneous(problem: Problem, tau: ArrayLike) -> Plan:
-    """Proposition 3, identical clients: η = 1/L for all, whatever τ."""
+    """Proposition 3, identical clients: η = 1/L for all, whatever τ.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> homogeneous(problem, 5)
+    Plan(tau=5, eta=0.25)
+    """
     return Plan(tau, 1 / problem.smoothness)
 
 
 def fedsplit(problem: Problem) -> Plan:
-    """Pathak and Wainwright's Corollary 1: the proximal parameter s = 1/√(Lμ), as the plan's η."""
+    """Pathak and Wainwright's Corollary 1: the proximal parameter s = 1/√(Lμ), as the plan's η.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> fedsplit(problem)
+    Plan(tau=1, eta=0.5)
+    """
     if problem.strong_convexity <= 0:
         raise PlanError(f"{problem!r} is not strongly convex (μ = 0): give FedSplit's s as Plan(tau=1, eta=s).")
     return Plan(1, 1 / sqrt(problem.smoothness * problem.strong_convexity))
 
 
 def scaffnew(problem: Problem) -> Plan:
-    """Mishchenko et al.'s Theorem 3.6: γ = 1/L and p = 1/√κ, so √κ local steps on average; O(√κ log 1/ε) rounds."""
+    """Mishchenko et al.'s Theorem 3.6: γ = 1/L and p = 1/√κ, so √κ local steps on average; O(√κ log 1/ε) rounds.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> scaffnew(problem)
+    Plan(tau=2, eta=0.25)
+    """
     return Plan(max(1, round(sqrt(problem.condition))), 1 / problem.smoothness)
 
 
 def ef21(problem: Problem, delta: float) -> Plan:
-    """Richtárik et al.'s Theorem 2: η = min{1/(L + L̃√(2β/θ)), θ/(2μ)}, θ = 1 - √(1 - 1/δ), β = (1 - 1/δ)/θ."""
+    """Richtárik et al.'s Theorem 2: η = min{1/(L + L̃√(2β/θ)), θ/(2μ)}, θ = 1 - √(1 - 1/δ), β = (1 - 1/δ)/θ.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> ef21(problem, delta=4.0).eta.round(4).tolist()
+    0.0247
+    """
     left = 1 - 1 / _delta(delta)
     theta = 1 - sqrt(left)  # θ
     beta = left / theta  # β
@@ -111,7 +202,14 @@ def ef21(problem: Problem, delta: float) -> Plan:
 
 
 def diana(problem: Problem, omega: float) -> Plan:
-    """Gorbunov et al. (2020), DIANA with α = 1/(1 + ω): η = 1/((1 + 6ω/m) L)."""
+    """Gorbunov et al. (2020), DIANA with α = 1/(1 + ω): η = 1/((1 + 6ω/m) L).
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> diana(problem, omega=1.0)
+    Plan(tau=1, eta=0.062)
+    """
     omega = nonnegative("omega", omega)
     return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
 

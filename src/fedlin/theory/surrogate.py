@@ -16,7 +16,14 @@ Array = NDArray[Any]
 
 
 def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -> Quadratic:
-    """Proposition 1: Q_i = Σ_{l<τ_i} (I - η(A_i + βI))^l; β = 0 is FedAvg."""
+    """Proposition 1: Q_i = Σ_{l<τ_i} (I - η(A_i + βI))^l; β = 0 is FedAvg.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]))  # x* = 103/3
+    >>> (fedprox(problem, 2, 0.1).minimizer - problem.minimizer).round(4).tolist()
+    [-0.5697]
+    """
     identity = np.eye(problem.dim)
     steps = np.broadcast_to(Plan(tau, eta).tau, problem.clients)
     sums = [_power_sum(identity - eta * (A + beta * identity), n) for A, n in zip(problem.data.A, steps, strict=True)]
@@ -24,7 +31,14 @@ def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -
 
 
 def fednova(problem: Quadratic, tau: ArrayLike, eta: float) -> Quadratic:
-    """Proposition 2: Q_i = α_i Σ_{l<τ_i} (I - ηA_i)^l, α_i = mean(τ)/τ_i."""
+    """Proposition 2: Q_i = α_i Σ_{l<τ_i} (I - ηA_i)^l, α_i = mean(τ)/τ_i.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]))  # x* = 103/3
+    >>> (fednova(problem, [5, 3], 0.1).minimizer - problem.minimizer).round(4).tolist()
+    [-0.0729]
+    """
     identity = np.eye(problem.dim)
     steps = np.broadcast_to(Plan(tau, eta).tau, problem.clients)
     mean = problem.weights @ steps

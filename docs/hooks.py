@@ -1,0 +1,93 @@
+"""What MkDocs does here besides its plugins: mathematics as MathML, and the page of results.
+
+Formulas become MathML when the site is built, by latex2mathml, which is pure Python. Browsers draw MathML themselves,
+so a page needs no script, no font and no network to show it.
+"""
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+REPORT = ROOT / "reports" / "reproduce" / "verdicts.json"
+RACE = Path(__file__).parent / "pictures" / "race.json"
+# As pymdownx.arithmatex leaves them: \(inline\) in a span, \[display\] in a div.
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page of results, written from what was measured."""
+    files.append(File.generated(config, "results.md", content=results()))
+    return files
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn formulas into MathML."""
+    return FORMULA.sub(_formula, content)
+
+
+def _formula(found: re.Match[str]) -> str:
+    kind, source = found[1], html.unescape(found[2]).strip()
+    return f'<{kind} class="formula">{convert(source, display="block" if kind == "div" else "inline")}</{kind}>'
+
+
+def results(report: Path = REPORT, race: Path = RACE) -> str:
+    """The page: every claim of the last report, and the costs of the picture on the README."""
+    return "\n".join(["# Results", "", *_claims(report), "", *_costs(json.loads(race.read_text(encoding="utf-8"))), ""])
+
+
+def _claims(report: Path) -> list[str]:
+    if not report.is_file():
+        return [
+            "## Claims",
+            "",
+            "No report was there when this page was built. `make reproduce` checks every claim and writes one, and the "
+            "next `make docs` puts its verdicts here.",
+        ]
+    verdicts = json.loads(report.read_text(encoding="utf-8"))
+    rows = [(f"`{one['id']}`", one["title"], _judgement(one), f"{one['held']} of {one['draws']}") for one in verdicts]
+    return [
+        "## Claims",
+        "",
+        f"{sum(one['holds'] for one in verdicts)} of {len(verdicts)} claims hold on every draw. The report itself, "
+        "with every number and curve, is `reports/reproduce/index.html`.",
+        "",
+        *table(("id", "claim", "outcome", "draws it held on"), rows),
+    ]
+
+
+def _judgement(verdict: dict[str, Any]) -> str:
+    expected = not verdict["holds"] and not verdict["should_hold"] and not verdict["error"]
+    return f"{verdict['outcome']}, as expected" if expected else str(verdict["outcome"])
+
+
+def _costs(race: dict[str, Any]) -> list[str]:
+    goal = 1e-10
+    rows = []
+    for name, run in race.items():
+        reached = next((t for t, gap in enumerate(run["gap"]) if gap <= goal), None)
+        ended = f"never: {run['gap'][-1]:.1e} after {len(run['gap']) - 1} rounds"
+        cost = (ended, "–") if reached is None else (f"{reached}", f"{run['bytes'][reached] / 1e6:.1f} MB")
+        rows.append((name, f"{run['eta_bar']:.2g}", *cost))
+    return [
+        "## Rounds and bytes",
+        "",
+        "![The gap of five methods against rounds and against bytes](pictures/race.svg)",
+        "",
+        f"The cost to bring the gap down to {goal:g} of its start, on regression over 20 clients that want different "
+        "models (`docs/pictures.py`), each method at its best of a grid of step sizes:",
+        "",
+        *table(("method", "η̄", "rounds", "bytes, up and down"), rows),
+    ]
+
+
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return ["| " + " | ".join(cells) + " |" for cells in (heads, ("---",) * len(heads), *rows)]

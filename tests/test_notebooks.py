@@ -1,0 +1,62 @@
+"""The notebooks run as plain scripts, shortened, and say what they are there to show."""
+
+import runpy
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pytest
+
+from pages import ROOT
+
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 8}
+
+
+@pytest.fixture(autouse=True)
+def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
+    """Notebooks are written for users, who have JAX's ordinary rules."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_every_notebook_is_run() -> None:
+    assert {path.stem for path in NOTEBOOKS.glob("*.py")} == set(SHORT)
+
+
+def played(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setenv("ROUNDS", str(SHORT[name]))
+    return runpy.run_path(str(NOTEBOOKS / f"{name}.py"))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_cells_are_marked_as_jupytext_reads_them(name: str) -> None:
+    text = (NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8")
+    header, *cells = text.split("# %%")
+    assert "formats: py:percent" in header
+    assert len(cells) >= 4
+    for cell in cells:
+        if cell.startswith(" [markdown]"):
+            assert all(not line or line.startswith("#") for line in cell.splitlines()[1:])
+
+
+@pytest.mark.slow
+def test_the_papers_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedAvg is at its own limit, FedLin below its bound (asserted inside), and changes beat error feedback."""
+    found = played("paper_story", monkeypatch)
+    assert abs(found["result"].x - found["limit"])[0] < abs(found["limit"] - found["problem"].minimizer)[0] < 1
+    assert found["linear"].gap[-1] < 1e-3 * found["linear"].gap[0]
+
+
+@pytest.mark.slow
+def test_the_compression_study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    played("compression_study", monkeypatch)
+    told = capsys.readouterr().out
+    assert told.count("whole messages") == 2
+
+
+@pytest.mark.slow
+def test_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More ε, less error, for FedLin, which has no bias of its own."""
+    errors = played("privacy", monkeypatch)["errors"]["FedLin"]
+    assert errors == sorted(errors, reverse=True)
