@@ -10,7 +10,7 @@ from fedlin.claims.claim import OPEN, Claim, Setting, find
 from fedlin.report.verdict import Verdict
 
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
-LONGEST = ("Figures", "Rates without compression", OPEN, "Compression", "How tight the theory is")
+LONGEST = (OPEN, "Figures", "Rates without compression", "Compression", "How tight the theory is")
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterator[Verdict]:
