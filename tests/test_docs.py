@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -122,6 +123,19 @@ def test_functions_named_in_the_table_of_theorems_exist() -> None:
     assert named <= set(fedlin.theory.__all__)
 
 
+def test_the_citation_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"version: {project['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"license: {project['license']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_changelog_has_the_form_it_names() -> None:
+    heads = re.findall(r"^(##+) (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert heads[0] == ("##", "[Unreleased]")
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert {title for level, title in heads if level == "###"} <= kinds
+
+
 RACE = json.loads((DOCS / "pictures" / "race.json").read_text(encoding="utf-8"))
 
 
@@ -182,3 +196,4 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) 
         loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]*)', text)
         assert loaded == [], page.name
     assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in (tmp_path / "api.html").read_text(encoding="utf-8"), "a doctest became a quotation"
