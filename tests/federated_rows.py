@@ -71,7 +71,7 @@ def make_rows(name: str, folder: str = "") -> Handler:
 
     def make(number: str) -> Handler:
         own = problem().client(NAMES.index(name))
-        return fedlin.Client(algorithm(chosen()[int(number)]), own).handle
+        return fedlin.Client(algorithm(chosen()[int(number)]), own, secret=b"").handle
 
     return by_name(make)
 

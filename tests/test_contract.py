@@ -357,7 +357,7 @@ def test_a_federation_takes_the_same_steps(row: Row) -> None:
     assert recipe is not None
     numbers = {name: getattr(problem(), name) if value is None else value for name, value in recipe.numbers}
     algorithm = getattr(fedlin.algorithms, row.method)(**{**row.arguments, **numbers})
-    sites = {f"site-{i}": fedlin.Client(algorithm, problem().client(i)).handle for i in range(CLIENTS)}
+    sites = {f"site-{i}": fedlin.Client(algorithm, problem().client(i), secret=b"").handle for i in range(CLIENTS)}
     models = [X0]
     result = fedlin.serve(
         algorithm, Loopback(sites), row.plan(problem()), SHORT, seed=1, x0=X0, on_round=lambda t, x, _: models.append(x)

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.deploy.driver import outcome
 from fedlin.deploy.kits import check_port
-from fedlin.deploy.programs import STATE, make_client
+from fedlin.deploy.programs import STATE, make_client, run_server
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.status import LOG, standing
 from fedlin.deploy.template import client_text, settings_text
@@ -104,6 +105,17 @@ def test_a_site_that_cannot_take_part_tells_the_server_why(tmp_path: Path, text:
     assert "patient" not in str(raised.value)
 
 
+def test_a_run_that_diverges_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(settings_text(["north"]).replace("eta = ", "eta = 9"))
+    (tmp_path / "client.py").write_text(client_text("north", 0))
+    with pytest.raises(DeployError, match="diverged"):
+        run_server(Loopback({"north": make_client("north", str(tmp_path))}), str(tmp_path))
+    end = outcome(tmp_path)
+    assert end is not None
+    assert end["status"] == "diverged"
+    assert "smaller steps" in end["error"]
+
+
 def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -132,6 +144,7 @@ def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
         ["init", "North"],
         ["init", "a", "a"],
         ["init", "server"],
+        ["init", "no"],
         ["start", "nowhere"],
         ["status", "nowhere"],
         ["logs", "nowhere"],

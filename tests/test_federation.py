@@ -434,8 +434,8 @@ def test_a_client_restarted_with_other_settings_is_waited_for() -> None:
     assert "start server and client with the same settings" in event["why"]
 
 
-def loop() -> Loopback:
-    return Loopback(sites(fedlin.fedlin()))
+def loop(algorithm: Algorithm[Any, Any] | None = None, **options: Any) -> Loopback:
+    return Loopback(sites(algorithm or fedlin.fedlin(), **options))
 
 
 BAD: list[tuple[Callable[[], object], type[FedLinError], str]] = [
@@ -561,3 +561,23 @@ def test_what_goes_over_the_wire_is_what_the_algorithm_counts() -> None:
         assert np.all(np.diff(sent)[1:] <= 1.05 * np.diff(counted)[1:])
         assert sent[-1] <= 1.05 * counted[-1]
     assert np.diff(result.bytes_up)[-1] == 2 * 2 * 1000 * (8 + 4)
+
+
+# Privacy.
+
+PRIVATE = fedlin.fedpaq(fedlin.privacy.gaussian(1.0, 0.1))
+
+
+def test_a_client_s_noise_is_its_own_and_outlives_its_process(tmp_path: Path) -> None:
+    """Who knows the seed knows what `simulate` draws, and must not know what a site adds to its uploads."""
+    first = serve(PRIVATE, loop(PRIVATE), 3)
+    assert not np.array_equal(first.x, serve(PRIVATE, loop(PRIVATE), 3).x)
+    assert not np.array_equal(first.x, simulate(PRIVATE, 3).x)
+    np.testing.assert_allclose(serve(PRIVATE, loop(PRIVATE, secret=b""), 3).x, simulate(PRIVATE, 3).x, rtol=1e-12)
+    place = tmp_path / "site"
+    kept = [Client(PRIVATE, PROBLEM.client(0), folder=place) for _ in range(2)]
+    others = {f"site-{i}": Client(PRIVATE, PROBLEM.client(i), secret=bytes(16)).handle for i in (1, 2)}
+    runs = [serve(PRIVATE, Loopback({**others, "site-0": site.handle}), 3) for site in kept]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    assert (place / "secret").stat().st_mode & 0o077 == 0
+    assert (place / "secret").stat().st_size == 16

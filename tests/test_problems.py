@@ -675,3 +675,31 @@ def test_labels_of_softmax_may_leave_classes_out() -> None:
     assert f.dim == 5 * D
     with pytest.raises(DataError, match="labels from 0 to 1"):
         problems.softmax(X, (Y > 0).astype(int), classes=1)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax"])
+def test_long_clients_are_summed_block_by_block(kind: str) -> None:
+    """Rows beyond a block, a whole number of blocks or not: f, ∇f and the gap are those of all rows at once."""
+    source = np.random.default_rng(5)
+    lengths = (3, 511, 512, 513, 1300)
+    X = [source.standard_normal((n, 4)) for n in lengths]
+    x = source.standard_normal(4 if kind == "logistic" else 12)
+    if kind == "logistic":
+        y = [np.where(source.random(n) < 0.5, 1.0, -1.0) for n in lengths]
+        problem: Any = problems.logistic(X, y, l2=0.3)
+        each = [np.mean(np.logaddexp(0, -labels * (rows @ x))) for rows, labels in zip(X, y, strict=True)]
+    else:
+        y = [source.integers(0, 3, n) for n in lengths]
+        problem = problems.softmax(X, y, l2=0.3, classes=3)
+        scores = [rows @ x.reshape(4, 3) for rows in X]
+        each = [
+            np.mean(np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), labels])
+            for z, labels in zip(scores, y, strict=True)
+        ]
+    expected = np.mean(each) + 0.15 * x @ x
+    assert problem.loss(x) == pytest.approx(expected, rel=1e-12)
+    assert problem.gap(x) == pytest.approx(expected - problem.minimum, rel=1e-9)
+    step = 1e-6 * np.eye(len(x))
+    slope = [(problem.loss(x + e) - problem.loss(x - e)) / 2e-6 for e in step]
+    np.testing.assert_allclose(problem.grad(x), slope, atol=1e-8)
+    assert np.linalg.norm(problem.grad(problem.minimizer)) < 1e-12

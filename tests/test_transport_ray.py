@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,6 @@ if find_spec("ray") is None:
 
 import psutil
 
-import federated_rows
-from federated_rows import assert_as_simulated, make_rows, serve_rows
 from fedlin.errors import FedLinError
 from fedlin.transports.ray import RayTransport
 from fedlin.transports.transport import Handler
@@ -84,12 +81,3 @@ def test_everything_listens_on_this_machine_only(transport: RayTransport) -> Non
 def test_names_are_checked() -> None:
     with pytest.raises(FedLinError, match="a name of its own"):
         RayTransport(echo, ["a", "a"])
-
-
-def test_every_method_gives_the_simulated_models(tmp_path: Path) -> None:
-    carrier = RayTransport(make_rows, federated_rows.NAMES, workers=2)
-    try:
-        serve_rows(carrier, str(tmp_path))
-    finally:
-        carrier.close()
-    assert_as_simulated(tmp_path)

@@ -45,7 +45,11 @@ def run_server(transport: Transport, folder: str) -> None:
         conclude(kit, {"status": "failed", "error": str(error)})
         raise
     np.save(kit / MODEL, result.x)
-    conclude(kit, {"status": result.status, "rounds": result.rounds})
+    end = {"status": result.status, "rounds": result.rounds}
+    if result.status == "diverged":
+        conclude(kit, {**end, "error": f"after {result.rounds} rounds: give smaller steps."})
+        raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
+    conclude(kit, end)
 
 
 def make_client(name: str, folder: str) -> Handler:

@@ -22,6 +22,21 @@ from fedlin.errors import DeployError
 
 _ALLOWED = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _TAKEN = {"server", "admin"}
+_MISREAD = {
+    "y",
+    "yes",
+    "t",
+    "true",
+    "on",
+    "n",
+    "no",
+    "f",
+    "false",
+    "off",
+    "nan",
+    "inf",
+    "infinity",
+}  # by FLARE, as values
 
 
 @dataclass(frozen=True)
@@ -70,8 +85,11 @@ class Project:
 def create(folder: Path, sites: Sequence[str], host: str, port: int) -> Project:
     """Write a new federation that runs as it is; sites reach its server at `host`."""
     for name in sites:
-        if not _ALLOWED.fullmatch(name) or name in _TAKEN:
-            raise DeployError(f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter first.")
+        if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD:
+            raise DeployError(
+                f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter "
+                "first, and no word that stands for yes, no, the server or a number."
+            )
     if not sites or len(set(sites)) != len(sites):
         raise DeployError(f"sites = {list(sites)} is not allowed: give each site a name of its own.")
     if folder.exists() and any(folder.iterdir()):

@@ -12,15 +12,19 @@ from fedlin.errors import DeployError
 
 _POLL = 1.0
 _DONE = "FINISHED:COMPLETED"
-_SHORT, _FRUITLESS = 60.0, 5  # after so many jobs in a row that lasted less than so many seconds, something is wrong
+_SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: something is wrong
 
 
 def take_part(kit: Path) -> None:
     """Run the server or the site whose folder this is, and start it again when it dies, until interrupted."""
     process = _process(kit)
+    starts: list[float] = []
     try:
         while True:
             if not process.alive():
+                starts = [*starts[1 - _FRUITLESS :], time.monotonic()]
+                if len(starts) == _FRUITLESS and starts[-1] - starts[0] < _SHORT:
+                    raise DeployError(f"the process ends again and again: see {kit / 'process.log'}.")
                 process.start()
             time.sleep(_POLL)
     except KeyboardInterrupt:

@@ -17,26 +17,40 @@ from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
+from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
 
 
+def _fit(sheet: Sheet, x: Vector) -> Scalar:
+    """The loss of all rows at once, without the regulariser."""
+    return sheet.weight @ jax.nn.softplus(-sheet.y * (sheet.X @ x))
+
+
 def _loss(sheet: Sheet, x: Vector) -> Scalar:
-    return sheet.weight @ jax.nn.softplus(-sheet.y * (sheet.X @ x)) + sheet.l2 * (x @ x) / 2
+    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + sheet.l2 * (x @ x) / 2
 
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
-    slope = -sheet.weight * sheet.y * jax.nn.sigmoid(-sheet.y * (sheet.X @ x))
-    return slope @ sheet.X + sheet.l2 * x
+    def part(rows: Sheet) -> Vector:
+        return (-rows.weight * rows.y * jax.nn.sigmoid(-rows.y * (rows.X @ x))) @ rows.X
+
+    return sum_over_rows(part, sheet) + sheet.l2 * x
 
 
 def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-    # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
-    here, there = sheet.y * (sheet.X @ x), sheet.y * (sheet.X @ y)
-    bent = above_tangent_binary(here, there)
-    return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+    def part(rows: Sheet) -> Scalar:
+        # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
+        here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
+        return rows.weight @ above_tangent_binary(here, there)
+
+    return sum_over_rows(part, sheet) + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+
+
+def _smooth(sheet: Sheet, x: Vector) -> Scalar:
+    """The loss in a form that can be differentiated backwards, which a loop of any length cannot."""
+    return _fit(sheet, x) + sheet.l2 * (x @ x) / 2
 
 
 def slope(margins: Sequence[Any], labels: None) -> list[Any]:
@@ -49,7 +63,7 @@ def slope(margins: Sequence[Any], labels: None) -> list[Any]:
 ON_CHIP = Model(slope, classes=1, signed=True)
 
 
-CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_loss), fused=partial(descend_on_chip, ON_CHIP))
+CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), fused=partial(descend_on_chip, ON_CHIP))
 
 
 def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:

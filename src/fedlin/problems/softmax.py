@@ -21,7 +21,7 @@ from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, take_rows
+from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
@@ -34,22 +34,34 @@ def objective(classes: int) -> Objective:
     def logits(sheet: Sheet, x: Vector) -> Vector:
         return sheet.X @ x.reshape(-1, classes)
 
-    def loss(sheet: Sheet, x: Vector) -> Scalar:
+    def fit(sheet: Sheet, x: Vector) -> Scalar:
         z = logits(sheet, x)
         chosen = jnp.take_along_axis(z, sheet.y.astype(jnp.int32)[:, None], axis=1)[:, 0]
-        return sheet.weight @ (jax.nn.logsumexp(z, axis=1) - chosen) + sheet.l2 * (x @ x) / 2
+        return sheet.weight @ (jax.nn.logsumexp(z, axis=1) - chosen)
+
+    def loss(sheet: Sheet, x: Vector) -> Scalar:
+        return sum_over_rows(lambda rows: fit(rows, x), sheet) + sheet.l2 * (x @ x) / 2
+
+    def smooth(sheet: Sheet, x: Vector) -> Scalar:
+        """The loss in a form that can be differentiated backwards, which a loop of any length cannot."""
+        return fit(sheet, x) + sheet.l2 * (x @ x) / 2
 
     def grad(sheet: Sheet, x: Vector) -> Vector:
-        hit = jax.nn.one_hot(sheet.y.astype(jnp.int32), classes, dtype=x.dtype)
-        slope = sheet.weight[:, None] * (jax.nn.softmax(logits(sheet, x), axis=1) - hit)
-        return (sheet.X.T @ slope).ravel() + sheet.l2 * x
+        def part(rows: Sheet) -> Vector:
+            hit = jax.nn.one_hot(rows.y.astype(jnp.int32), classes, dtype=x.dtype)
+            slope = rows.weight[:, None] * (jax.nn.softmax(logits(rows, x), axis=1) - hit)
+            return (rows.X.T @ slope).ravel()
+
+        return sum_over_rows(part, sheet) + sheet.l2 * x
 
     def divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-        here = logits(sheet, y)
-        bent = above_tangent(jax.nn.softmax(here, axis=1), logits(sheet, x) - here)
-        return sheet.weight @ bent + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+        def part(rows: Sheet) -> Scalar:
+            here = logits(rows, y)
+            return rows.weight @ above_tangent(jax.nn.softmax(here, axis=1), logits(rows, x) - here)
 
-    return Objective(loss, grad, divergence, prox_by_newton(loss), fused=partial(descend_on_chip, on_chip(classes)))
+        return sum_over_rows(part, sheet) + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+
+    return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=partial(descend_on_chip, on_chip(classes)))
 
 
 def slope(logits: Sequence[Any], y: Any) -> list[Any]:

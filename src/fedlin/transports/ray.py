@@ -14,6 +14,7 @@ from fedlin.errors import ArgumentError
 from fedlin.transports.transport import Enough, Handler
 
 LOOPBACK = "127.0.0.1"
+_PATIENCE = 120.0  # seconds for the actors to start; they wait for ever where a running Ray has no core to spare
 # Ray gives a node the machine's own address, whatever it is told, unless it believes to run where clusters are unusual.
 _SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -36,10 +37,12 @@ class RayTransport:
         shards = [actor.remote(make) for _ in range(count)]
         self._shards = {name: shards[position % count] for position, name in enumerate(sorted(names))}
         try:
-            ray.get([shard.ready.remote() for shard in shards])
+            ray.get([shard.ready.remote() for shard in shards], timeout=_PATIENCE)
         except ray.exceptions.RayError as error:
             self.close()
-            raise ArgumentError(f"make = {make!r} cannot be used in Ray's processes: {error}") from error
+            raise ArgumentError(
+                f"make = {make!r} cannot be used in Ray's processes, or no core is free: {error}"
+            ) from error
 
     def clients(self) -> Sequence[str]:
         """Everyone: an actor that dies is started again."""

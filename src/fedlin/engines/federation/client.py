@@ -14,6 +14,7 @@ from fedlin.engines import wire
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.phases import work
+from fedlin.engines.federation.secret import own_secret, words
 from fedlin.engines.federation.store import ROOT, Record, Store
 from fedlin.engines.member import check_prox
 from fedlin.engines.wire import Kind, Reply, Stamp
@@ -29,7 +30,8 @@ class Client:
 
     `weight` is what the site's loss counts before the server scales all weights to sum to one, such as its number
     of rows. Without a folder a restarted client has lost its memory, and the federation starts afresh from the present
-    model.
+    model. Where the method has the client add noise for privacy, what it draws also depends on a `secret`, drawn once
+    and kept in the folder, so that the server cannot take the noise off again; secret=b"" draws as `simulate` does.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -45,6 +47,7 @@ class Client:
         *,
         folder: str | PathLike[str] | None = None,
         weight: float = 1.0,
+        secret: bytes | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -56,6 +59,8 @@ class Client:
         self.weight = positive("weight", weight)
         self.folder = None if folder is None else open_folder(folder)
         self._stores: dict[bytes, Store] = {}
+        noised = any(mechanism is not None and not mechanism.central for mechanism in algorithm.mechanisms)
+        self._secret = words(own_secret(self.folder) if secret is None and noised else secret or b"")
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
@@ -112,7 +117,7 @@ class Client:
         run = work(self.contract.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
         numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
         state, upload, calls = run(
-            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client)
+            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), self._secret
         )
         reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), Reply(request, int(calls)), wire.pack(upload))
         store.put(request, Record(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))

@@ -27,14 +27,29 @@ def broadcast(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any
 def work(
     algorithm: Algorithm[Any, Any], opening: bool, number: int, objective: Objective, sampling: Sampling | None
 ) -> Any:
-    """The compiled function of one client: (its state, message, …) -> (state, upload, gradients taken)."""
+    """The compiled function of one client: (its state, message, …) -> (state, upload, gradients taken).
+
+    What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
+    """
     phase = _phase(algorithm, opening, number)
 
     def run(
-        state: Any, message: Any, data: Any, noise: Any, tau: Any, eta: Any, seed: Any, round_index: Any, client: Any
+        state: Any,
+        message: Any,
+        data: Any,
+        noise: Any,
+        tau: Any,
+        eta: Any,
+        seed: Any,
+        round_index: Any,
+        client: Any,
+        secret: tuple[Any, ...],
     ) -> Any:
         keys = phase_keys(jax.random.key(seed), round_index, number)
-        local, counter = make_local(objective, sampling, data, noise, tau, eta, keys.client(client), keys.shared)
+        own = keys.client(client)
+        for word in secret:
+            own = jax.random.fold_in(own, word)
+        local, counter = make_local(objective, sampling, data, noise, tau, eta, own, keys.shared)
         after, upload = phase.client(state, decode(message), local)
         return after, upload, jnp.asarray(counter.calls, jnp.int32)
 
