@@ -150,7 +150,7 @@ def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
 
 
 def unpack_bits(packed: jax.Array, dim: int, bits: int) -> jax.Array:
-    """The codes that `pack_bits` packed, one for each of `dim` entries."""
+    """The `dim` codes that `pack_bits` packed."""
     flags = jnp.unpackbits(packed, count=dim * bits).reshape(dim, bits)
     places = (1 << np.arange(bits - 1, -1, -1)).astype(np.int32)
     return jnp.sum(flags.astype(jnp.int32) * places[None], axis=1, dtype=jnp.int32)

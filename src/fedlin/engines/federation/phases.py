@@ -71,7 +71,8 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
         answered = weight * present.astype(weight.dtype)
         share = jnp.sum(answered) / total
         answered = answered / jnp.sum(answered)
-        mean = jax.tree.map(lambda leaf: jnp.tensordot(answered, leaf, 1), jax.vmap(decode)(uploads))
+        decoded = jax.vmap(decode, axis_size=weight.shape[0])(uploads)  # an upload may be empty
+        mean = jax.tree.map(lambda leaf: jnp.tensordot(answered, leaf, 1), decoded)
         return phase.server(server, mean, Central(share, keys.server, keys.shared, mean_eta, jnp.max(answered)))
 
     return jax.jit(run)
