@@ -1,4 +1,4 @@
-"""What MkDocs does here besides its plugins: mathematics as MathML, and the page of results.
+"""What MkDocs does here besides its plugins: formulas as MathML, examples as code, and the page of results.
 
 Formulas become MathML when the site is built, by latex2mathml, which is pure Python. Browsers draw MathML themselves,
 so a page needs no script, no font and no network to show it.
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -20,6 +23,38 @@ REPORT = ROOT / "reports" / "reproduce" / "verdicts.json"
 RACE = Path(__file__).parent / "pictures" / "race.json"
 # As pymdownx.arithmatex leaves them: \(inline\) in a span, \[display\] in a div.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
+
+
+class _Fences(Preprocessor):
+    """A run of lines from `>>>` to the next empty one becomes a block of code."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        found: list[str] = []
+        inside = fenced = False
+        for line in [*lines, ""]:
+            fenced ^= line.lstrip().startswith("```")
+            if line.startswith(">>>") and not inside and not fenced:
+                found.append("```pycon")
+                inside = True
+            elif inside and not line.strip():
+                found.append("```")
+                inside = False
+            found.append(line)
+        return found
+
+
+class Doctests(Extension):
+    """Docstrings show what they do by doctests, which Markdown would take for quotations of quotations."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown's name for it
+        md.preprocessors.register(_Fences(md), "doctests", 40)  # before fenced code is looked for
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the extension, which has no name to put into mkdocs.yml."""
+    extensions: list[Any] = config.markdown_extensions  # said to hold names, and takes extensions as Markdown does
+    extensions.append(Doctests())
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

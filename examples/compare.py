@@ -27,7 +27,8 @@ def main() -> None:
     plan = fedlin.theory.strongly_convex(problem, tau)  # η_i = 1/(6Lτ_i), Theorem 1
     print(f"{problem}: L = {problem.smoothness:.3g}, κ = {problem.condition:.3g}")
     print(f"{'method':<16}{'gap':>10}{'distance²':>12}{'bytes':>12}{'gradients':>12}")
-    for result in fedlin.simulate_many(METHODS, problem, plan, rounds):
+    for method in METHODS:
+        result = fedlin.simulate(method, problem, plan, rounds)
         sent, gradients = result.bytes[-1], result.gradients[-1]
         name = result.algorithm.split("(")[0]
         print(f"{name:<16}{result.gap[-1]:>10.1e}{result.distance[-1]:>12.1e}{sent:>12,}{gradients:>12,}")

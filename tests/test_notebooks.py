@@ -1,5 +1,6 @@
 """The notebooks run as plain scripts, shortened, and say what they are there to show."""
 
+import re
 import runpy
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from pages import ROOT
 
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 8}
+SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 20}
 
 
 @pytest.fixture(autouse=True)
@@ -44,19 +45,24 @@ def test_cells_are_marked_as_jupytext_reads_them(name: str) -> None:
 def test_the_papers_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """FedAvg is at its own limit, FedLin below its bound (asserted inside), and changes beat error feedback."""
     found = played("paper_story", monkeypatch)
-    assert abs(found["result"].x - found["limit"])[0] < abs(found["limit"] - found["problem"].minimizer)[0] < 1
-    assert found["linear"].gap[-1] < 1e-3 * found["linear"].gap[0]
+    assert abs(found["result"].x - found["limit"])[0] < abs(found["result"].x - found["problem"].minimizer)[0]
+    assert found["linear"].gap[-1] < 1e-5 * found["linear"].gap[0]
+    assert found["run"].distance[-1] < 1e-4, "changes of gradients reach x*"
 
 
 @pytest.mark.slow
 def test_the_compression_study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole messages win where features have equal scales, small ones where they do not."""
     played("compression_study", monkeypatch)
-    told = capsys.readouterr().out
-    assert told.count("whole messages") == 2
+    sent = [float(amount) for amount in re.findall(r"([\d.]+) MB", capsys.readouterr().out)]
+    even_whole, even_small, uneven_whole, uneven_small = sent
+    assert even_whole < even_small
+    assert uneven_small < uneven_whole
 
 
 @pytest.mark.slow
 def test_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More ε, less error, for FedLin, which has no bias of its own."""
-    errors = played("privacy", monkeypatch)["errors"]["FedLin"]
-    assert errors == sorted(errors, reverse=True)
+    """FedAvg is nearer at small ε; at large ε FedLin is, which has no bias of its own."""
+    errors = played("privacy", monkeypatch)["errors"]
+    assert errors["FedAvg"][0] < errors["FedLin"][0]
+    assert errors["FedLin"][-1] < errors["FedAvg"][-1]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlin.cli import app
-from pages import PAGES, ROOT, blocks, commands, name
+from pages import PAGES, ROOT, blocks, commands, name, prose
 
 README = ROOT / "README.md"
 RUN = [README, *(ROOT / "docs" / f"{page}.md" for page in ("data", "how-to", "index"))]
@@ -21,7 +21,7 @@ SNIPPETS = [
 ]
 # What makes a command of the README short; the others are quick as they are.
 SHORTER = {
-    "fedlin reproduce --quick": ["--draws", "1", "--rounds", "20", "--out", "report"],
+    "fedlin reproduce --quick": ["--draws", "1", "--out", "report"],
     "fedlin run experiment.toml": ["--rounds", "3"],
     "fedlin advise": ["--check", "0"],
 }
@@ -44,8 +44,8 @@ def test_snippet_runs(text: str) -> None:
 def test_make_commands_are_targets(page: Path) -> None:
     """Every make command a page names is a target of the Makefile."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    text = page.read_text(encoding="utf-8")
-    named = set(re.findall(r"`make ([a-z-]+)", text)) | set(re.findall(r"^make ([a-z-]+)", text, flags=re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)", prose(page)))
+    named |= {line.split()[1] for line in commands(page) if line.startswith("make ")}
     assert page != README or {"reproduce", "test", "docs"} <= named
     for target in named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target

@@ -50,7 +50,7 @@ def private(name: str, noise: float) -> fedlin.Algorithm[Any, Any]:
 # For a given ε, `noise_for` tells the noise of a run of so many rounds.
 
 # %%
-budgets = (0.5, 2.0, 8.0, 32.0)
+budgets = (0.5, 2.0, 8.0, 32.0) if ROUNDS >= 30 else (0.5, 32.0)
 errors: dict[str, list[float]] = {}
 for name, phases in {"FedLin": 2, "FedAvg": 1}.items():
     errors[name] = []
