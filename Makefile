@@ -3,10 +3,11 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
+FLOWER := .venv-flower
 # One BLAS thread a test process: the tests run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick chaos lint format bench docs clean
+.PHONY: reproduce test test-quick test-flower chaos lint format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
@@ -16,6 +17,11 @@ test: lint
 
 test-quick: $(STAMP)
 	$(PYTHON) -m pytest -n auto -m "not slow and not browser and not chaos"
+
+# Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
+# processes, and so not part of `make test`.
+test-flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/python -m pytest tests/test_transport_flower.py
 
 # Kills, freezes and robs the machines of a federation, for several minutes.
 chaos: $(STAMP)
@@ -38,11 +44,17 @@ docs: $(STAMP)
 	@echo "open site/index.html; to search it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site"
 
 clean:
-	rm -rf $(VENV) build dist reports site
+	rm -rf $(VENV) $(FLOWER) build dist reports site
 
 $(PYTHON):
 	python3 -m venv $(VENV)
 
 $(STAMP): pyproject.toml constraints.txt | $(PYTHON)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+$(FLOWER)/.installed: pyproject.toml constraints.txt constraints-flower.txt
+	test -x $(FLOWER)/bin/python || python3 -m venv $(FLOWER)
+	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-flower.txt constraints.txt > $(FLOWER)/pins
+	$(FLOWER)/bin/python -m pip install --quiet --constraint $(FLOWER)/pins --editable '.[flower]' psutil pytest
 	touch $@

@@ -1,7 +1,8 @@
-"""What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback] [ray] [flare]`.
+"""What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback ray ...]`.
 
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
-same size, in the same processes: what remains is fedlin's.
+same size, in the same processes: what remains is fedlin's. Flower, in its simulation, has to be named: it needs an
+environment of its own (`make test-flower` makes one).
 """
 
 import json
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from shutil import which
 from statistics import median
@@ -23,6 +26,7 @@ from rich.table import Table
 
 import fedlin
 from fedlin.core import Algorithm
+from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler, Transport
@@ -44,15 +48,22 @@ def distance(x: Any, rows: Any) -> Any:
     return 0.5 * ((x - rows[0]) ** 2).sum()
 
 
-def make(name: str, folder: str = "") -> Handler:
+@cache
+def problem(run: str, name: str) -> Problem:
+    """A client's own."""
+    dim, dtype, _, _ = RUNS[run]
+    centre = np.random.default_rng(CLIENTS.index(name)).standard_normal((1, 1, dim)).astype(dtype)
+    return fedlin.problems.from_loss(distance, np.zeros(dim, dtype), centre)
+
+
+def make(name: str, folder: str = "", memory: str | None = None) -> Handler:
     """A client of every run, and of the bare calls."""
 
     def one(run: str) -> Handler:
         if run == "calls":
             return lambda phase, payload: payload
-        dim, dtype, algorithm, _ = RUNS[run]
-        centre = np.random.default_rng(CLIENTS.index(name)).standard_normal((1, 1, dim)).astype(dtype)
-        return fedlin.Client(algorithm, fedlin.problems.from_loss(distance, np.zeros(dim, dtype), centre)).handle
+        place = None if memory is None else Path(memory) / name
+        return fedlin.Client(RUNS[run][2], problem(run, name), folder=place).handle
 
     return by_name(one)
 
@@ -159,8 +170,40 @@ def over_flare() -> dict[str, float]:
     return found
 
 
+def make_remembering(name: str, config: Mapping[str, Any]) -> Handler:
+    """Flower makes a client for every message, so its memory is on disk."""
+    return make(name, memory=os.environ["FEDLIN_MEMORY"])
+
+
+def over_flower() -> dict[str, float]:
+    """Flower's simulation: actors, one a core."""
+    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # without it Ray listens on every address
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    from fedlin.transports.flower import FlowerTransport, client_app
+
+    found: dict[str, float] = {}
+
+    def main(grid: Any, context: Any) -> None:
+        transport = FlowerTransport(grid)
+        while len(transport.clients()) < len(CLIENTS):  # they have yet to tell their names
+            time.sleep(0.1)
+        found.update(_plainly(transport))
+
+    server = ServerApp()
+    server.main()(main)
+    clients = client_app(import_module(_NAME).make_remembering)  # imported, so that the actors import it too
+    backend = {"init_args": {"_node_ip_address": "127.0.0.1"}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"FEDLIN_MEMORY": folder, "FLWR_HOME": folder}
+        run_simulation(server, clients, len(CLIENTS), backend_config=backend)
+    return found
+
+
 _NAME = "benchmarks.federation"
-TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare}
+TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "flower": over_flower}
 
 
 def main() -> None:
@@ -171,7 +214,7 @@ def main() -> None:
     titles = (*common, sparse + "up", "down", "both on the network")
     for title in titles:
         table.add_column(title)
-    for name in sys.argv[1:] or TRANSPORTS:
+    for name in sys.argv[1:] or ("loopback", "ray", "flare"):
         found = TRANSPORTS[name]()
         table.add_row(
             name,

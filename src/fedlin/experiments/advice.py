@@ -50,7 +50,7 @@ def _checked(check: Check) -> tuple[str, ...]:
 def recommendation(advice: Advice) -> str:
     """The best candidate as lines to put into an experiment file; by measurement where there is one."""
     best = advice.checks[0].forecast if advice.checks else advice.forecasts[0]
-    if not isfinite(best.rounds):
+    if not isfinite(advice.checks[0].rounds if advice.checks else best.rounds):
         return "No candidate is on its way to the target: raise the target, or look at the data first."
     candidate = best.candidate
     step = f"eta = {best.step:g}" if candidate.one_step_size else f"eta_bar = {best.step:g}"

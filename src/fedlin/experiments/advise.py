@@ -16,6 +16,7 @@ from fedlin.engines.many import simulate_many
 from fedlin.engines.simulate import simulate
 from fedlin.engines.sizes import message_sizes
 from fedlin.engines.stop import Stop
+from fedlin.errors import UnknownError
 from fedlin.experiments import build
 from fedlin.experiments.candidates import Candidate, candidates, promised
 from fedlin.experiments.config import Experiment, Tuning
@@ -24,7 +25,7 @@ from fedlin.experiments.tune import Trial, first, search, trial
 from fedlin.plan import Plan
 from fedlin.result import Result
 
-PILOT = 60  # rounds
+PILOT = (60, 600)  # rounds at least and at most; κ of them in between, by when the fast directions are done
 LONGEST = 200_000  # rounds of a run that checks a prediction
 
 
@@ -71,15 +72,16 @@ class Advice:
 
 def advise(job: Job, experiment: Experiment, by: str, check: int, say: Callable[[str], None]) -> Advice:
     """Advice for the problem, plan and participation of a job, on the hardest target of its experiment."""
-    target = min(experiment.targets)
+    target, pilot = min(experiment.targets), _pilot(job)
     found = []
     for candidate in candidates(job.problem, job.member.participation):
-        say(f"pilot: {candidate.label}, {candidate.why}")
-        found.append(_forecast(candidate, job, experiment.measure, target))
+        say(f"pilot of {pilot} rounds: {candidate.label}, {candidate.why}")
+        found.append(_forecast(candidate, job, experiment.measure, target, pilot))
     ordered = tuple(sorted(found, key=lambda forecast: forecast.cost(by)))
-    checks = []
-    for forecast in ordered[:check]:
-        if forecast.rounds < inf:
+    checks: list[Check] = []
+    for forecast in ordered:
+        # A forecast that was too bright does not count: the next best takes its place.
+        if forecast.rounds < inf and sum(one.rounds < inf for one in checks) < check:
             say(f"measured: {forecast.candidate.label}")
             checks.append(_check(forecast, job, experiment.measure, target))
     return Advice(_facts(job), ordered, tuple(sorted(checks, key=lambda check: check.cost(by))))
@@ -95,7 +97,15 @@ def _facts(job: Job) -> dict[str, str]:
     }
 
 
-def _forecast(candidate: Candidate, job: Job, measure: str, target: float) -> Forecast:
+def _pilot(job: Job) -> int:
+    least, most = PILOT
+    try:
+        return int(min(most, max(least, job.problem.condition)))
+    except UnknownError:
+        return least
+
+
+def _forecast(candidate: Candidate, job: Job, measure: str, target: float, pilot: int) -> Forecast:
     problem, seen = job.problem, dict[float, Result]()
     method = build.algorithm(candidate.method, candidate.arguments)
 
@@ -104,7 +114,7 @@ def _forecast(candidate: Candidate, job: Job, measure: str, target: float) -> Fo
             method,
             problem,
             [_plan(candidate, job, value) for value in values],
-            PILOT,
+            pilot,
             seeds=job.member.seed,
             participation=job.member.participation,
             stop=Stop(**{measure: target}),
@@ -165,7 +175,7 @@ def _check(forecast: Forecast, job: Job, measure: str, target: float) -> Check:
         build.algorithm(candidate.method, candidate.arguments),
         job.problem,
         _plan(candidate, job, forecast.step),
-        min(LONGEST, 3 * int(forecast.rounds) + PILOT),
+        min(LONGEST, 3 * int(forecast.rounds) + PILOT[0]),
         seed=job.member.seed,
         participation=job.member.participation,
         stop=Stop(**{measure: target}),

@@ -15,6 +15,7 @@ class Candidate(NamedTuple):
     arguments: dict[str, Any]
     why: str
     tau: int | None = None
+    alias: str = ""
 
     @property
     def one_step_size(self) -> bool:
@@ -23,11 +24,13 @@ class Candidate(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The method with its arguments.
+        """The method with its arguments, or a shorter name for them.
 
         >>> Candidate("compressed", {"k": 5}, "").label
         'compressed(k=5)'
         """
+        if self.alias:
+            return self.alias
         told = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
         return f"{self.method}({told})" if told else self.method
 
@@ -52,11 +55,24 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
     yield Candidate("gradient_descent", {}, "the yardstick: one gradient a round", tau=1)
     yield Candidate("fedlin", {}, "the paper's method, whole messages")
     yield Candidate("scaffold", {}, "control variates instead of a second exchange")
+    yield Candidate("fedlin", _cast("cast('float16')"), "every value in half precision", alias="fedlin, float16")
     for k in sorted({max(1, problem.dim // 20), max(1, problem.dim // 5)} - {problem.dim}):
         yield Candidate("compressed", {"k": k}, f"{k} of {problem.dim} entries in all four messages")
+        sparse = f"cast('float16', top_k({k}))"
+        links = {"uplink": f"innovation({sparse})", "model_uplink": f"error_feedback({sparse})", **_DOWN}
+        yield Candidate(
+            "fedlin", links, f"{k} entries up in half precision, five bits an entry down", alias=f"fedlin, {k} up"
+        )
     steps = _root_condition(problem)
     if steps is not None and steps > 1:
         yield Candidate("scaffnew", {}, f"{steps} local steps on average, √κ rounds", tau=steps)
+
+
+_DOWN = dict.fromkeys(("downlink", "model_downlink"), "innovation(quantize(15))")
+
+
+def _cast(values: str) -> dict[str, str]:
+    return {"uplink": f"innovation({values})", "downlink": values, "model_uplink": values, "model_downlink": values}
 
 
 def promised(candidate: Candidate, problem: Problem, ratio: float) -> float | None:
