@@ -95,6 +95,23 @@ def test_bit_for_bit_the_simulated_run(algorithm: Algorithm[Any, Any]) -> None:
     np.testing.assert_allclose(result.move[1:], np.linalg.norm(np.diff(simulated.iterates, axis=0), axis=1), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "known"),
+    [
+        (fedlin.fedlin(), True),
+        (fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity())), True),
+        (fedlin.fedlin(downlink=fedlin.innovation(top_k(2))), False),
+        (fedlin.fedavg(), False),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_the_servers_gradient_is_the_objectives(algorithm: Algorithm[Any, Any], known: bool) -> None:
+    """Where its method leaves the server an exact one; elsewhere there is none to be shown."""
+    result = serve(algorithm, Loopback(sites(algorithm)), 5)
+    expected = simulate(algorithm, 5).grad_norm[:-1] if known else np.full(5, np.nan)
+    np.testing.assert_allclose(result.gradient[1:], expected, rtol=1e-9)
+
+
 def test_declared_weights_make_the_weighted_objective() -> None:
     rows = [10.0, 1.0, 4.0]
     handlers = {f"site-{i}": Client(fedlin.fedlin(), PROBLEM.client(i), weight=rows[i]).handle for i in range(M)}
@@ -541,8 +558,8 @@ def test_the_log_tells_rounds_and_events_and_nothing_of_the_data(tmp_path: Path)
     rounds = [line for line in lines if "event" not in line]
     assert [line["round"] for line in rounds] == [1, 2, 3]
     assert set(rounds[0]) == {
-        "round", "move", "bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds", "answered", "late",
-        "stale", "attempts", "time",
+        "round", "move", "gradient", "bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds",
+        "answered", "late", "stale", "attempts", "time",
     }  # fmt: skip
     assert [line["event"] for line in lines if "event" in line] == ["began"]
     assert [line["wire_up"] for line in rounds] == result.wire_up[1:].tolist()
