@@ -211,14 +211,16 @@ def test_a_lost_memory_leads_to_the_same_minimiser(folder: Path) -> None:
     assert distance < 1e-6 * np.linalg.norm(minimiser)
 
 
-def test_a_site_that_never_comes_back_is_let_go(folder: Path) -> None:
-    """A quorum goes on without it, and ends at the minimiser of those who remain."""
+def test_a_site_that_never_comes_back_is_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quorum goes on without it, also after the server's crash, and ends at the minimiser of those who remain."""
+    monkeypatch.setattr("fedlin.deploy.driver.GRACE", 3.0)
     sites, rounds = SITES[:3], 200
     federation(folder, 'uplink = "innovation(identity())"', rounds, sites)
     text = (folder / NAME).read_text()
     (folder / NAME).write_text(text.replace("# quorum", "quorum").replace("# forget_after = 50", "forget_after = 20"))
     project = Project.read(folder)
-    run, gone, begun = Local(project), False, time.monotonic()
+    run, begun = Local(project), time.monotonic()
+    faults = [(3, run.sites[sites[2]]), (40, run.server)]
     try:
         for process in (run.server, *run.sites.values()):
             process.start()
@@ -226,15 +228,18 @@ def test_a_site_that_never_comes_back_is_let_go(folder: Path) -> None:
             assert time.monotonic() - begun < LIMIT, "the run hangs"
             run.driver.advance()
             now = standing(project.server)
-            if not gone and now is not None and now.round >= 3:
-                end(run.sites[sites[2]].members())  # and nobody starts it again
-                gone = True
+            if faults and now is not None and now.round >= faults[0][0]:
+                end(faults.pop(0)[1].members())
+            if not run.server.alive():  # the site is not started again
+                run.driver.forget()
+                run.server.start()
             time.sleep(0.5)
     finally:
         run.driver.forget()
         stop_all([run.server, *run.sites.values()])
     assert found == {"status": "done", "rounds": rounds}
-    assert run.driver.submissions == 1
+    assert not faults
+    assert run.driver.submissions == 2
     assert f"{sites[2]} left" in [line.get("why") for line in lines(project.server)]
     minimiser = drawn_problem(2).minimizer
     distance = np.linalg.norm(np.load(project.server / "model.npy") - minimiser)

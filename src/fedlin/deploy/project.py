@@ -51,6 +51,7 @@ class Project:
 
     folder: Path
     sites: tuple[str, ...]
+    needed: int  # how many of them a round can do with
 
     @property
     def server(self) -> Path:
@@ -77,7 +78,7 @@ class Project:
         if not (folder / "server").is_dir():
             raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
         settings = read_settings(folder)
-        project = cls(folder, settings.sites)
+        project = cls(folder, settings.sites, settings.quorum or len(settings.sites))
         missing = [name for name in settings.sites if not project.site(name).is_dir()]
         if missing:
             raise DeployError(f"{folder / NAME} names {missing[0]}, which has no folder in {folder / 'sites'}.")
@@ -87,7 +88,7 @@ class Project:
         if settings.start is not None and (folder / settings.start).is_file():
             shutil.copyfile(folder / settings.start, project.server / settings.start)
         read_start(project.server, settings)
-        write_job(project.job, settings.quorum or len(settings.sites))
+        write_job(project.job, project.needed)
         return project
 
 
