@@ -7,25 +7,25 @@ FLOWER := .venv-flower
 # One BLAS thread a test process: the tests run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick test-flower chaos lint format bench docs clean
+.PHONY: reproduce test test-quick test-flower test-long lint format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
 
 test: lint
-	$(PYTHON) -m pytest -n auto -m "not chaos"
+	$(PYTHON) -m pytest -n auto -m "not long"
 
 test-quick: $(STAMP)
-	$(PYTHON) -m pytest -n auto -m "not slow and not browser and not chaos"
+	$(PYTHON) -m pytest -n auto -m "not slow and not browser and not long"
 
 # Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
 # processes, and so not part of `make test`.
 test-flower: $(FLOWER)/.installed
 	$(FLOWER)/bin/python -m pytest tests/test_transport_flower.py
 
-# Kills, freezes and robs the machines of a federation, for several minutes.
-chaos: $(STAMP)
-	$(PYTHON) -m pytest -m chaos
+# Federations on real data, and federations whose machines are killed, frozen and robbed; for several minutes.
+test-long: $(STAMP)
+	$(PYTHON) -m pytest -m long
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .

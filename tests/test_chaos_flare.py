@@ -1,7 +1,7 @@
 """A federation whose machines are killed, frozen and robbed, at moments drawn from a seed.
 
 Where nobody's memory is lost the model is, bit for bit, that of a run without faults; where it is, the run still ends
-at the minimiser. Run by `make chaos`.
+at the minimiser. Run by `make test-long`.
 """
 
 import os
@@ -22,17 +22,18 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 import psutil
 
 import fedlin
+from fedlin.deploy.driver import outcome
 from fedlin.deploy.local import Local
-from fedlin.deploy.processes import Process
+from fedlin.deploy.processes import Process, stop_all
 from fedlin.deploy.programs import STATE, make_client
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.status import Standing, lines
+from fedlin.deploy.status import Standing, lines, standing
 from fedlin.transports.loopback import Loopback
 from template_data import drawn_problem
 from test_federation_flare import free_port
 
-pytestmark = pytest.mark.chaos
+pytestmark = pytest.mark.long
 Fault = Callable[["Faults"], None]
 SITES = ("east", "north", "south", "west")
 TIMEOUT = 3.0
@@ -44,9 +45,9 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
-def federation(folder: Path, links: str, rounds: int) -> Project:
+def federation(folder: Path, links: str, rounds: int, sites: Sequence[str] = SITES) -> Project:
     """The template's federation, with this method and short timeouts."""
-    create(folder, SITES, "localhost", free_port())
+    create(folder, sites, "localhost", free_port())
     path = folder / NAME
     text = path.read_text()
     for old, new in {
@@ -206,5 +207,40 @@ def test_a_lost_memory_leads_to_the_same_minimiser(folder: Path) -> None:
     run_with(project, LOSING, seed=1)
     assert [line for line in lines(project.server) if line.get("event") == "started afresh"]
     minimiser = drawn_problem(len(SITES)).minimizer
+    distance = np.linalg.norm(np.load(project.server / "model.npy") - minimiser)
+    assert distance < 1e-6 * np.linalg.norm(minimiser)
+
+
+def test_a_site_that_never_comes_back_is_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quorum goes on without it, also after the server's crash, and ends at the minimiser of those who remain."""
+    monkeypatch.setattr("fedlin.deploy.driver.GRACE", 3.0)
+    sites, rounds = SITES[:3], 200
+    federation(folder, 'uplink = "innovation(identity())"', rounds, sites)
+    text = (folder / NAME).read_text()
+    (folder / NAME).write_text(text.replace("# quorum", "quorum").replace("# forget_after = 50", "forget_after = 20"))
+    project = Project.read(folder)
+    run, begun = Local(project), time.monotonic()
+    faults = [(3, run.sites[sites[2]]), (40, run.server)]
+    try:
+        for process in (run.server, *run.sites.values()):
+            process.start()
+        while (found := outcome(project.server)) is None:
+            assert time.monotonic() - begun < LIMIT, "the run hangs"
+            run.driver.advance()
+            now = standing(project.server)
+            if faults and now is not None and now.round >= faults[0][0]:
+                end(faults.pop(0)[1].members())
+            if not run.server.alive():  # the site is not started again
+                run.driver.forget()
+                run.server.start()
+            time.sleep(0.5)
+    finally:
+        run.driver.forget()
+        stop_all([run.server, *run.sites.values()])
+    assert found == {"status": "done", "rounds": rounds}
+    assert not faults
+    assert run.driver.submissions == 2
+    assert f"{sites[2]} left" in [line.get("why") for line in lines(project.server)]
+    minimiser = drawn_problem(2).minimizer
     distance = np.linalg.norm(np.load(project.server / "model.npy") - minimiser)
     assert distance < 1e-6 * np.linalg.norm(minimiser)

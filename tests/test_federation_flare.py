@@ -30,9 +30,11 @@ from federated_rows import NAMES, assert_as_simulated
 from fedlin.deploy.driver import Driver
 from fedlin.deploy.local import Local
 from fedlin.deploy.processes import Kind, Process, stop_all
+from fedlin.deploy.programs import load_client
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import lines
+from fedlin.transports.loopback import Loopback
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
@@ -219,6 +221,23 @@ def test_the_readmes_commands_run_a_federation_that_survives_a_crash(tmp_path: P
     problem = drawn_problem(2)
     expected = fedlin.simulate(told.algorithm, problem, told.plan, told.rounds, seed=told.seed)
     np.testing.assert_allclose(np.load(folder / "server" / "model.npy"), expected.x, rtol=1e-10, atol=1e-10)
+
+
+def test_a_federation_in_pytorch_runs_as_it_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'fedlin[torch]'")
+    folder = tmp_path / "federation"
+    federation = [sys.executable, "-m", "fedlin", "federation"]
+    subprocess.run([*federation, "init", "--torch", *NAMES[:2], "--port", str(free_port())], cwd=tmp_path, check=True)
+    settings = folder / "federation.toml"
+    settings.write_text(settings.read_text().replace("rounds = 200", "rounds = 10"))
+    subprocess.run([*federation, "start", "--local", "federation"], cwd=tmp_path, check=True, timeout=300)
+    clients = [load_client(name, folder / "sites" / name) for name in NAMES[:2]]
+    start, x = np.load(folder / "start.npy"), np.load(folder / "server" / "model.npy")
+    told = read_settings(folder)
+    carrier = Loopback({name: client.handle for name, client in zip(NAMES, clients, strict=False)})
+    expected = fedlin.serve(told.algorithm, carrier, told.plan, told.rounds, x0=start, seed=told.seed)
+    np.testing.assert_allclose(x, expected.x, atol=1e-6)
+    assert sum(client.problem.loss(x) for client in clients) < sum(client.problem.loss(start) for client in clients)
 
 
 def wait_for_round(folder: Path, number: int, run: "subprocess.Popen[str]") -> None:

@@ -39,12 +39,13 @@ def init(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("federation"),
     server: Annotated[str, typer.Option(help="Name or address at which sites reach the server.")] = "localhost",
     port: Annotated[int, typer.Option(min=1024, max=65535, help="The server's port.")] = 8002,
+    torch: Annotated[bool, typer.Option("--torch", help="Write each client.py in PyTorch.")] = False,
 ) -> None:
     """Write a federation that runs as it is: certificates, settings, and a client.py for each site."""
     from fedlin.deploy.project import create
 
     with _errors():
-        create(out, sites, server, port)
+        create(out, sites, server, port, torch=torch)
     typer.echo(f"Wrote {out}. Try it on this machine: fedlin federation start --local {out}")
 
 
@@ -86,7 +87,7 @@ def status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Where the run stands: rounds, how far the model still moves, bytes, and who is late."""
+    """Where the run stands: rounds, how far the model still moves, the gradient's norm, bytes, and who is late."""
     from fedlin.deploy.driver import outcome
     from fedlin.deploy.status import server_folder, standing
 
@@ -137,9 +138,10 @@ class _Lines:
 
 
 def _line(now: "Standing") -> str:
+    gradient = "" if now.gradient is None else f", gradient {now.gradient:.2e}"
     late = f", late: {', '.join(now.late)}" if now.late else ""
     return (
-        f"round {now.round}: moved by {now.move:.2e}, up {now.bytes_up:,} B, down {now.bytes_down:,} B, "
+        f"round {now.round}: moved by {now.move:.2e}{gradient}, up {now.bytes_up:,} B, down {now.bytes_down:,} B, "
         f"{now.seconds:.1f} s{late}"
     )
 

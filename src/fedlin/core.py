@@ -96,12 +96,16 @@ class Mechanism(NamedTuple):
 
 @dataclass(frozen=True)
 class Phase(Generic[S, C]):
-    """Broadcast, compute, average, update. The upload reaches `server` decoded and averaged."""
+    """Broadcast, compute, average, update. The upload reaches `server` decoded and averaged.
+
+    Where the server then holds an estimate of ∇f at the model that was broadcast, `gradient` takes it from its state.
+    """
 
     name: str
     down: Callable[[S], Message]
     client: Callable[[C, Message, Local], tuple[C, Message]]
     server: Callable[[S, Message, Central], S]
+    gradient: Callable[[S], Vector] | None = None
 
 
 @dataclass(frozen=True)

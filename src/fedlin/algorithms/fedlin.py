@@ -167,7 +167,9 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
         arrived, _ = model_downlink.receive(state.model_e if model_downlink.tracks else None, decode(move))
         return state._replace(x=state.x + arrived, g=None, move=move, model_h=h, model_e=e)
 
+    # A downlink that tracks sends changes of g, and the server keeps no more than it sends.
+    estimate = None if downlink.tracks else lambda state: decode(state.g)
     return (
-        Phase("gradient", broadcast_model, send_gradient, average_gradients),
+        Phase("gradient", broadcast_model, send_gradient, average_gradients, estimate),
         Phase("model", lambda state: state.g, move_locally, average_models),
     )

@@ -6,6 +6,7 @@ goes on from there.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from io import StringIO
@@ -14,20 +15,23 @@ from typing import Any
 
 from fedlin.deploy.kits import ADMIN
 
+GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
 OUTCOME = "outcome.json"  # in the server's folder: how the run ended, written by the run itself
 
 
 class Driver:
-    """One run, from the admin's kit."""
+    """One run, from the admin's kit: it begins with all sites, and later jobs can do with `needed` of them."""
 
-    def __init__(self, admin: Path, job: Path, sites: Sequence[str]) -> None:
+    def __init__(self, admin: Path, job: Path, sites: Sequence[str], needed: int | None = None) -> None:
         self.admin = admin.resolve()
         self.job = job.resolve()
         self.sites = set(sites)
+        self.needed = len(sites) if needed is None else needed
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
         self._session: Any = None
         self._job_id: str | None = None
+        self._idle = time.monotonic()  # since when no job runs
 
     def advance(self) -> bool:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
@@ -37,15 +41,22 @@ class Driver:
                 status = str(session.get_job_meta(self._job_id)["status"])
                 if not status.startswith("FINISHED"):
                     return True
-                self._job_id, self.ended = None, status
+                self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
-            if {client.name for client in session.get_system_info().client_info} >= self.sites:
+            if self._enough({client.name for client in session.get_system_info().client_info}):
                 self._job_id = session.submit_job(str(self.job))
                 self.submissions += 1
                 return True
         except Exception:  # FLARE raises many kinds where the server went away
             self.forget()
         return False
+
+    def _enough(self, present: set[str]) -> bool:
+        """All sites, since a running job takes no site in; fewer once a run has begun and the others had their time."""
+        if present >= self.sites:
+            return True
+        waited = self.submissions > 0 and time.monotonic() - self._idle > GRACE
+        return waited and len(present & self.sites) >= self.needed
 
     def resubmit(self) -> None:
         """End the job, since a site has come back and a running job does not take it in."""
@@ -57,7 +68,8 @@ class Driver:
 
     def forget(self) -> None:
         """The server has gone, and with it the session and the job."""
-        self._job_id = None
+        if self._job_id is not None:
+            self._job_id, self._idle = None, time.monotonic()
         if self._session is not None:
             session, self._session = self._session, None
             with suppress(Exception):

@@ -23,7 +23,7 @@ class Local:
         self.project = project
         self.server = Process(project.server, "server", "server", programs["server"])
         self.sites = {name: Process(project.site(name), "client", name, programs["client"]) for name in project.sites}
-        self.driver = Driver(project.admin, project.job, project.sites)
+        self.driver = Driver(project.admin, project.job, project.sites, project.needed)
         self._revived = 0
 
     def run(self, watch: Watch = lambda standing: None) -> dict[str, Any]:

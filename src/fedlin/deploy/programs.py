@@ -11,6 +11,7 @@ import numpy as np
 
 from fedlin.deploy.driver import OUTCOME
 from fedlin.deploy.settings import read_settings
+from fedlin.deploy.start import read_start
 from fedlin.engines import wire
 from fedlin.engines.federation import Client, Policy, serve
 from fedlin.engines.wire import Kind, Reply
@@ -27,14 +28,21 @@ def run_server(transport: Transport, folder: str) -> None:
     kit = Path(folder)
     try:
         settings = read_settings(kit)
-        policy = Policy(quorum=settings.quorum, timeout=settings.timeout, patience=settings.patience)
+        start = read_start(kit, settings)
+        policy = Policy(
+            quorum=settings.quorum,
+            timeout=settings.timeout,
+            patience=settings.patience,
+            forget_after=settings.forget_after,
+        )
         result = serve(
             settings.algorithm,
             transport,
             settings.plan,
             settings.rounds,
-            dim=settings.dim,
-            dtype=settings.dtype,
+            dim=settings.dim if start is None else None,
+            x0=start,
+            dtype=settings.dtype or "float64",
             seed=settings.seed,
             stop=settings.stop,
             policy=policy,

@@ -9,15 +9,21 @@ federation/
 """
 
 import re
+import runpy
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+import numpy as np
 
 from fedlin.deploy.job import write_job
 from fedlin.deploy.kits import write_kits
 from fedlin.deploy.programs import CLIENT
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.template import client_text, settings_text
+from fedlin.deploy.start import read_start
+from fedlin.deploy.template import START, client_text, settings_text
 from fedlin.errors import DeployError
 
 _ALLOWED = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -45,6 +51,7 @@ class Project:
 
     folder: Path
     sites: tuple[str, ...]
+    needed: int  # how many of them a round can do with
 
     @property
     def server(self) -> Path:
@@ -67,23 +74,26 @@ class Project:
 
     @classmethod
     def read(cls, folder: Path) -> "Project":
-        """The federation in a folder, with its settings copied to every part that is here."""
+        """The federation in a folder, with its settings copied to every part that is here, its start to the server."""
         if not (folder / "server").is_dir():
             raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
         settings = read_settings(folder)
-        project = cls(folder, settings.sites)
+        project = cls(folder, settings.sites, settings.quorum or len(settings.sites))
         missing = [name for name in settings.sites if not project.site(name).is_dir()]
         if missing:
             raise DeployError(f"{folder / NAME} names {missing[0]}, which has no folder in {folder / 'sites'}.")
         text = (folder / NAME).read_text(encoding="utf-8")
         for part in (project.server, *map(project.site, project.sites)):
             (part / NAME).write_text(text, encoding="utf-8")
-        write_job(project.job, settings.quorum or len(settings.sites))
+        if settings.start is not None and (folder / settings.start).is_file():
+            shutil.copyfile(folder / settings.start, project.server / settings.start)
+        read_start(project.server, settings)
+        write_job(project.job, project.needed)
         return project
 
 
-def create(folder: Path, sites: Sequence[str], host: str, port: int) -> Project:
-    """Write a new federation that runs as it is; sites reach its server at `host`."""
+def create(folder: Path, sites: Sequence[str], host: str, port: int, *, torch: bool = False) -> Project:
+    """Write a new federation that runs as it is, with `torch` in PyTorch; sites reach its server at `host`."""
     for name in sites:
         if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD:
             raise DeployError(
@@ -94,9 +104,14 @@ def create(folder: Path, sites: Sequence[str], host: str, port: int) -> Project:
         raise DeployError(f"sites = {list(sites)} is not allowed: give each site a name of its own.")
     if folder.exists() and any(folder.iterdir()):
         raise DeployError(f"{folder} is not empty: name a new folder.")
+    if torch and find_spec("torch") is None:
+        raise DeployError("a model in PyTorch needs PyTorch: pip install 'fedlin[torch]'.")
     folder.mkdir(parents=True, exist_ok=True)
     write_kits(folder, sites, host, "127.0.0.1" if host == "localhost" else host, port)
-    (folder / NAME).write_text(settings_text(sites), encoding="utf-8")
+    (folder / NAME).write_text(settings_text(sites, torch), encoding="utf-8")
     for number, name in enumerate(sites):
-        (folder / "sites" / name / CLIENT).write_text(client_text(name, number), encoding="utf-8")
+        (folder / "sites" / name / CLIENT).write_text(client_text(name, number, torch), encoding="utf-8")
+    if torch:  # every site's model starts the same
+        problem = runpy.run_path(str(folder / "sites" / sites[0] / CLIENT))["problem"]()
+        np.save(folder / START, problem.start)
     return Project.read(folder)

@@ -35,7 +35,7 @@ def take_part(kit: Path) -> None:
 
 def attend(project: Project) -> dict[str, Any]:
     """Send the job, and send it again whenever it ended before the run did."""
-    driver = Driver(project.admin, project.job, project.sites)
+    driver = Driver(project.admin, project.job, project.sites, project.needed)
     quick, begun = 0, time.monotonic()
     try:
         while driver.ended != _DONE:

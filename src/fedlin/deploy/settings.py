@@ -1,27 +1,22 @@
 """What `federation.toml` says, checked: the same file at the server and at every site."""
 
-import ast
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedlin import algorithms, compressors, links
 from fedlin.core import Algorithm
 from fedlin.errors import DeployError, FedLinError
+from fedlin.experiments import build
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
 _TABLES = {
-    "run": {"rounds", "seed", "dim", "dtype", "stop"},
-    "policy": {"quorum", "timeout", "patience"},
+    "run": {"rounds", "seed", "dim", "start", "dtype", "stop"},
+    "policy": {"quorum", "timeout", "patience", "forget_after"},
     "sites": None,
     "algorithm": None,
-}
-_MESSAGES = {
-    **{name: getattr(compressors, name) for name in ("identity", "quantize", "rand_k", "sign", "top_k")},
-    **{name: getattr(links, name) for name in ("error_feedback", "innovation", "plain", "shifted")},
 }
 
 
@@ -33,13 +28,15 @@ class Settings:
     plan: Plan
     sites: tuple[str, ...]  # sorted, as the plan's entries are
     rounds: int
-    dim: int
+    dim: int | None = None  # given, or that of `start`
+    start: str | None = None  # a file beside this one at the server, with the model to start from; None: zeros
     seed: int = 0
-    dtype: str = "float64"
+    dtype: str | None = None  # None: that of `start`, or double precision
     stop: float | None = None
     quorum: int | None = None
     timeout: float = 60.0
     patience: float = 3600.0
+    forget_after: int | None = None
 
 
 def read_settings(folder: Path) -> Settings:
@@ -72,9 +69,10 @@ def parse_settings(tables: Mapping[str, Any]) -> Settings:
         unknown = sorted(content.keys() - allowed) if allowed is not None else []
         if unknown:
             raise DeployError(f"{table}.{unknown[0]} is not known: use {', '.join(sorted(allowed or ()))}.")
-    for table, key in (("run", "rounds"), ("run", "dim"), ("algorithm", "name")):
+    for table, key in (("run", "rounds"), ("algorithm", "name")):
         if key not in tables.get(table, {}):
             raise DeployError(f"{table}.{key} is missing: give it.")
+    _check_run(tables["run"])
     sites = tables.get("sites", {})
     if not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
@@ -83,38 +81,23 @@ def parse_settings(tables: Mapping[str, Any]) -> Settings:
             raise DeployError(f"sites.{name} = {numbers!r} is not allowed: give {{ tau = 10, eta = 0.01 }}.")
     names = tuple(sorted(sites))
     plan = Plan([sites[name]["tau"] for name in names], [sites[name]["eta"] for name in names])
-    return Settings(build_algorithm(tables["algorithm"]), plan, names, **tables["run"], **tables.get("policy", {}))
+    return Settings(_algorithm(**tables["algorithm"]), plan, names, **tables["run"], **tables.get("policy", {}))
 
 
-def build_algorithm(table: Mapping[str, Any]) -> Algorithm[Any, Any]:
-    """The method of a table; links and compressors are written as text.
-
-    >>> build_algorithm({"name": "fedlin", "uplink": "innovation(top_k(10))"}).name
-    'fedlin(uplink=innovation(top_k(10)))'
-    """
-    name = table["name"]
-    if name not in algorithms.__all__:
-        raise DeployError(f"algorithm.name = {name!r} is not known: use one of {', '.join(algorithms.__all__)}.")
-    arguments = {key: value for key, value in table.items() if key != "name"}
-    for key in [key for key in arguments if key.endswith(("link", "compressor"))]:
-        arguments[key] = _message(arguments[key])
-    made: Algorithm[Any, Any] = getattr(algorithms, name)(**arguments)
-    return made
+def _check_run(run: Mapping[str, Any]) -> None:
+    start = run.get("start")
+    if start is None and "dim" not in run:
+        raise DeployError("run.dim is missing: give it, or run.start, a file with the model to start from.")
+    if start is not None and (not isinstance(start, str) or Path(start).name != start or not start.endswith(".npy")):
+        raise DeployError(f"run.start = {start!r} is not allowed: name a .npy file beside {NAME}, without a folder.")
+    if run.get("dtype", "float64") not in ("float32", "float64"):
+        raise DeployError(f"run.dtype = {run['dtype']!r} is not allowed: choose float32 or float64.")
 
 
-def _message(text: str) -> Any:
-    """A link or compressor from text such as innovation(top_k(10)): known names, called with numbers."""
+def _algorithm(name: Any, **arguments: Any) -> Algorithm[Any, Any]:
+    if not isinstance(name, str):
+        raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")
     try:
-        return _value(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError) as error:
-        raise DeployError(
-            f"{text!r} is not allowed: write a compressor such as top_k(10), or a link such as "
-            f"innovation(top_k(10)); known are {', '.join(_MESSAGES)}."
-        ) from error
-
-
-def _value(node: ast.expr) -> Any:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MESSAGES:
-        named = {str(part.arg): _value(part.value) for part in node.keywords}
-        return _MESSAGES[node.func.id](*map(_value, node.args), **named)
-    return ast.literal_eval(node)
+        return build.algorithm(name, arguments, besides=("name",))
+    except FedLinError as error:
+        raise DeployError(f"[algorithm]: {error}") from error

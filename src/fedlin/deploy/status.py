@@ -17,6 +17,7 @@ class Standing:
 
     round: int
     move: float
+    gradient: float | None  # None where the method's server holds no estimate of it
     bytes_up: int
     bytes_down: int
     seconds: float
@@ -49,6 +50,7 @@ def standing(server: Path) -> Standing | None:
     return Standing(
         last["round"],
         last["move"],
+        last["gradient"],
         last["bytes_up"],
         last["bytes_down"],
         last["seconds"],

@@ -7,22 +7,39 @@ SETTINGS = """\
 
 [run]
 rounds = 200
-dim = 20                 # entries of the model; every site's problem has as many
+{model}
 seed = 0
-dtype = "float64"        # or "float32"
 # stop = 1e-10           # end once a round moves the model by no more than this
 
 [algorithm]              # any method of fedlin, with its arguments
 name = "fedlin"
-uplink = "innovation(top_k(10))"   # sites send 10 of 20 entries of what changed in their gradients
+{uplink}
 
 [policy]
 timeout = 60.0           # seconds one exchange may take
 patience = 3600.0        # seconds a round is asked again before the run gives up
 # quorum = 2             # go on with the first 2 answers; everyone is waited for unless given
+# forget_after = 50      # with a quorum: who has missed so many rounds in a row has left for good
 
 [sites]                  # local steps and step size of each; slower machines take fewer steps
 {sites}
+"""
+
+START = "start.npy"
+MODEL = """\
+dim = 20                 # entries of the model; every site's problem has as many
+# start = "start.npy"    # the model to start from, a file beside this one; zeros unless given
+dtype = "float64"        # or "float32"\
+"""
+TORCH_MODEL = f"""\
+start = "{START}"      # the model to start from, beside this file: problem().start of any site's client.py
+dtype = "float32"        # or "float64", as the model's parameters are\
+"""
+UPLINK = """\
+uplink = "innovation(top_k(10))"   # sites send 10 of 20 entries of what changed in their gradients\
+"""
+TORCH_UPLINK = """\
+uplink = "innovation(top_k(40))"   # sites send 40 of 177 entries of what changed in their gradients\
 """
 
 CLIENT = '''\
@@ -45,13 +62,37 @@ def problem() -> fedlin.problems.Problem:
 '''
 
 
-def settings_text(sites: Sequence[str]) -> str:
+TORCH_CLIENT = '''\
+"""{name}'s part in the federation: its data, model and loss. This file and what it reads stay on {name}'s machine."""
+
+import torch
+from torch import nn
+
+import fedlin.torch
+
+ROWS = 100
+WEIGHT = float(ROWS)  # how much this site counts, here by its rows
+
+
+def problem() -> fedlin.torch.TorchProblem:
+    """Replace the drawn tensors by your own data; the model is the same at every site."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 8), nn.Tanh(), nn.Linear(8, 1))
+    draw = torch.Generator().manual_seed({seed})
+    inputs = torch.randn(ROWS, 20, generator=draw)
+    targets = inputs[:, :1].sin() + 0.1 * torch.randn(ROWS, 1, generator=draw)
+    return fedlin.torch.problem(model, nn.functional.mse_loss, [(inputs, targets)])
+'''
+
+
+def settings_text(sites: Sequence[str], torch: bool = False) -> str:
     """A `federation.toml`; the first site takes most local steps, as if its machine were the fastest."""
     steps = {site: 2 + 3 * (len(sites) - position) for position, site in enumerate(sites)}
     lines = [f"{site} = {{ tau = {tau}, eta = {0.03 / tau:.4g} }}" for site, tau in steps.items()]
-    return SETTINGS.format(sites="\n".join(lines))
+    model, uplink = (TORCH_MODEL, TORCH_UPLINK) if torch else (MODEL, UPLINK)
+    return SETTINGS.format(sites="\n".join(lines), model=model, uplink=uplink)
 
 
-def client_text(name: str, seed: int) -> str:
+def client_text(name: str, seed: int, torch: bool = False) -> str:
     """A `client.py` with drawn data of its own."""
-    return CLIENT.format(name=name, seed=seed)
+    return (TORCH_CLIENT if torch else CLIENT).format(name=name, seed=seed)

@@ -1,7 +1,7 @@
 """From what a file says to the objects that run: the method and the plan of a member."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -38,8 +38,12 @@ LINKS: dict[str, Callable[..., Any]] = {
 THEOREMS = _makers(theory, Plan)
 
 
-def algorithm(name: str, arguments: Mapping[str, Any]) -> Algorithm[Any, Any]:
+def algorithm(
+    name: str, arguments: Mapping[str, Any], besides: Iterable[str] = config.Algorithm.model_fields
+) -> Algorithm[Any, Any]:
     """The method with its arguments; links and compressors are written as text.
+
+    `besides` are the keys a file may give that are no arguments, to be named where one is misspelt.
 
     >>> algorithm("fedlin", {"uplink": "innovation(top_k(10))"}).name
     'fedlin(uplink=innovation(top_k(10)))'
@@ -49,9 +53,7 @@ def algorithm(name: str, arguments: Mapping[str, Any]) -> Algorithm[Any, Any]:
     signature = inspect.signature(METHODS[name])
     for key in arguments:
         if key not in signature.parameters:
-            raise ArgumentError(
-                unknown(f"argument of {name}", key, [*signature.parameters, *config.Algorithm.model_fields])
-            )
+            raise ArgumentError(unknown(f"argument of {name}", key, [*signature.parameters, *besides]))
     values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in arguments.items()}
     for key, parameter in signature.parameters.items():
         if parameter.default is parameter.empty and key not in values:

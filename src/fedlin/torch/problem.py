@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.experimental.buffer_callback import buffer_callback
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
@@ -180,31 +181,19 @@ def _arrays(work: Descent) -> tuple[Any, ...]:
 
 
 def _ask(answer: Callable[..., Array], shape: tuple[int, ...], dtype: np.dtype[Any], *given: Any) -> Vector:
-    """`answer(*given)` by the host, floats crossing as words; under vmap all clients are answered in one call."""
-    words = dtype.itemsize // 4
-    is_float = [jnp.issubdtype(array.dtype, jnp.floating) for array in given]
+    """`answer(*given)` by the host; under vmap all clients are answered in one call.
 
-    def call(*arrays: Any) -> Array:
-        # Read before the host is locked: a copy that waits for a thread must not wait for another call.
-        read = [_floats(np.asarray(a), dtype) if f else np.asarray(a) for a, f in zip(arrays, is_float, strict=True)]
+    By buffers, not by `jax.pure_callback`: that one makes JAX arrays of what it passes on, which waits for a thread of
+    XLA's while holding one, and on a machine of one core there is no other.
+    """
+
+    def call(context: Any, out: Any, *buffers: Any) -> None:
+        read = [np.asarray(buffer).copy() for buffer in buffers]
         lead = read[0].shape  # the client's number comes first and is a scalar
-        result = np.empty((*lead, *shape), dtype)
+        result = np.asarray(out)
         for index in np.ndindex(lead):
             result[index] = answer(*(array[index] for array in read))
-        return _words(result)
 
-    out = jax.ShapeDtypeStruct((*shape, words) if words > 1 else shape, np.uint32)  # type: ignore[no-untyped-call]
-    sent = [jax.lax.bitcast_convert_type(a, jnp.uint32) if f else a for a, f in zip(given, is_float, strict=True)]
-    answered: Vector = jax.pure_callback(call, out, *sent, vmap_method="broadcast_all")
-    return jax.lax.bitcast_convert_type(answered, dtype)
-
-
-def _floats(words: Array, dtype: np.dtype[Any]) -> Array:
-    whole = np.ascontiguousarray(words).view(dtype) if words.ndim else words.reshape(1).view(dtype).reshape(())
-    return whole[..., 0] if dtype.itemsize > 4 else whole
-
-
-def _words(floats: Array) -> Array:
-    if floats.dtype.itemsize == 4:
-        return floats.view(np.uint32)
-    return np.ascontiguousarray(floats)[..., None].view(np.uint32)
+    result = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+    answered: Vector = buffer_callback(call, result, vmap_method="broadcast_all")(*given)
+    return answered

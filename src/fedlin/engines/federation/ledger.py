@@ -20,13 +20,15 @@ class FederationResult:
     """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
 
     `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
-    was sent, headers and repetitions included. `move` is ‖x̄_{t+1} - x̄_t‖: no machine of a federation sees ∇f.
+    was sent, headers and repetitions included. Index t + 1 of `move` is ‖x̄_{t+1} - x̄_t‖, and of `gradient` the norm of
+    the estimate of ∇f(x̄_t) that the server had in that round, NaN where its method makes none: no machine sees ∇f.
     """
 
     algorithm: str
     status: Status
     x: Array
     move: Array
+    gradient: Array
     bytes_up: Array
     bytes_down: Array
     wire_up: Array
@@ -91,10 +93,11 @@ class Ledger:
                 file.write(json.dumps(line) + "\n")
 
     def columns(self, rounds: int) -> dict[str, Any]:
-        """Every sum and the moves as arrays, and who answered; a round whose line was lost repeats the sums before."""
-        names = ("move", *SUMS, "answered")
-        rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), "move": np.nan, "answered": []}]
+        """Sums and norms as arrays, and who answered; a round whose line was lost repeats the sums before."""
+        unknown: dict[str, Any] = {"move": None, "gradient": None, "answered": []}
+        rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), **unknown}]
         for number in range(1, rounds + 1):
-            rows.append(self.lines.get(number, {**rows[-1], "move": np.nan, "answered": []}))
-        found = {name: [row[name] for row in rows] for name in names}
-        return {**{name: np.array(found[name]) for name in names[:-1]}, "answered": found["answered"][1:]}
+            rows.append(self.lines.get(number, {**rows[-1], **unknown}))
+        norms = {name: np.array([row[name] for row in rows], np.float64) for name in ("move", "gradient")}
+        sums = {name: np.array([row[name] for row in rows]) for name in SUMS}
+        return {**norms, **sums, "answered": [row["answered"] for row in rows[1:]]}

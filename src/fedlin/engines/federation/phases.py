@@ -57,6 +57,13 @@ def work(
 
 
 @cache
+def gradient_norm(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+    """The compiled function server -> norm of its estimate of ∇f after this phase; None where it holds none."""
+    gradient = _phase(algorithm, opening, number).gradient
+    return None if gradient is None else jax.jit(lambda server: jnp.linalg.norm(gradient(server)))
+
+
+@cache
 def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
     """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
 

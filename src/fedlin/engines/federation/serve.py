@@ -221,6 +221,7 @@ def _commit(session: Session, turn: Turn, attempts: int, clock: _Clock) -> dict[
     line = {
         "round": progress.round,
         "move": float(np.linalg.norm(progress.x - before)),
+        "gradient": turn.gradient,
         **totals,
         "seconds": clock(),
         "answered": turn.answered,

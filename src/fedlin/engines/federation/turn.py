@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from fedlin.engines import wire
-from fedlin.engines.federation.phases import broadcast, update
+from fedlin.engines.federation.phases import broadcast, gradient_norm, update
 from fedlin.engines.federation.post import Sorted, sort_uploads
 from fedlin.engines.federation.session import Session
 from fedlin.engines.wire import Kind, Stamp, Task
@@ -24,6 +24,7 @@ class Turn(NamedTuple):
     server: Any
     bases: dict[str, str]  # where each accepted upload left its client
     answered: list[str]
+    gradient: float | None  # the norm of what the server takes for ∇f at the round's first model
     gradients: int
     bytes_up: int
     bytes_down: int
@@ -43,6 +44,7 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
     opening = progress.round == progress.first and algorithm.opening is not None
     server, bases = progress.server, {name: session.roster[name].base or "" for name in asked}
     tau, eta = session.numbers()
+    gradient: float | None = None
     gradients = bytes_up = bytes_down = 0
     for number, shape in enumerate(session.contract.shapes.opening if opening else session.contract.shapes.later):
         message = broadcast(algorithm, opening, number)(server)
@@ -67,12 +69,14 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
         if len(found.uploads) < needed:
             return None
         server = _average(session, server, found, shape.up, eta, opening, number)
+        measure = gradient_norm(algorithm, opening, number)
+        gradient = gradient if measure is None else float(measure(server))
         asked = list(found.uploads)
         bases.update({name: wire.identify(tasks[name]).hex() for name in asked})
         gradients += found.calls
         bytes_up += len(asked) * size(shape.up).total
         bytes_down += len(asked) * size(shape.down).total
-    return Turn(server, bases, asked, gradients, bytes_up, bytes_down)
+    return Turn(server, bases, asked, gradient, gradients, bytes_up, bytes_down)
 
 
 def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:

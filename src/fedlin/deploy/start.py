@@ -1,0 +1,31 @@
+"""The model a run starts from, where it does not start from zeros."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.checks import finite
+from fedlin.deploy.settings import Settings
+from fedlin.errors import DeployError
+
+
+def read_start(folder: Path, settings: Settings) -> NDArray[Any] | None:
+    """The flat model in the file `run.start`, in the precision `run.dtype`; None where the run starts from zeros."""
+    if settings.start is None:
+        return None
+    path = folder / settings.start
+    try:
+        content = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DeployError(
+            f"run.start: {path} is not there: write it with numpy.save, for example the start of a site's problem()."
+        ) from error
+    except (ValueError, EOFError, OSError) as error:
+        raise DeployError(f"run.start: {path} is no array of numbers that NumPy can read: {error}.") from error
+    x = finite(f"run.start: {path}", content, DeployError)
+    wanted = "a vector" if settings.dim is None else f"shape ({settings.dim},), as run.dim says"
+    if x.ndim != 1 or x.size == 0 or settings.dim not in (None, x.size):
+        raise DeployError(f"run.start: {path} has shape {x.shape}: give {wanted}.")
+    return x if settings.dtype is None else x.astype(settings.dtype)
