@@ -53,6 +53,7 @@ few launches where the Hessian of f is known, and two more passes over the rows 
 travel between them. The result is that of one device up to rounding. A CPU shows as many devices as
 `XLA_FLAGS=--xla_force_host_platform_device_count=N` says before JAX starts. On several machines, call
 `jax.distributed.initialize(...)` in each process, then the same `simulate(..., devices=jax.devices())` in all of them.
+Between CPUs the sums travel by gloo, which in one of our test runs mixed up two sums of a round and ended it.
 
 One process on a CPU uses one device unless told otherwise.
 
