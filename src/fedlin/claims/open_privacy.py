@@ -22,7 +22,7 @@ STEP = 1 / 8  # η̄
 CLIP = 12.0  # of gradients; a move is η̄ gradients long, and is clipped so
 # Noise multipliers: few rounds with little noise, or many with much.
 NOISES: dict[Where, tuple[float, ...]] = {"central": (32.0, 6.0, 1.2), "local": (0.5,)}
-BUDGETS: dict[Where, Array] = {"central": np.geomspace(0.25, 32, 8), "local": np.geomspace(16, 128, 4)}
+BUDGETS: dict[Where, Array] = {"central": np.geomspace(0.25, 32, 8), "local": np.geomspace(8, 128, 5)}
 
 
 @claim(
