@@ -12,11 +12,12 @@ export OPENBLAS_NUM_THREADS ?= 1
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
 
+# A file's tests stay in one process, since they share compiled programs.
 test: lint
-	$(PYTHON) -m pytest -n auto -m "not long"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "not long"
 
 test-quick: $(STAMP)
-	$(PYTHON) -m pytest -n auto -m "not slow and not browser and not long"
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not browser and not long"
 
 # Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
 # processes, and so not part of `make test`.
