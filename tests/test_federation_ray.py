@@ -12,7 +12,11 @@ if find_spec("ray") is None:
 from federated_rows import NAMES, assert_as_simulated, make_rows, serve_rows
 from fedlin.transports.ray import RayTransport
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # Ray starts its processes so
+]
 
 
 def test_every_method_gives_the_simulated_models(tmp_path: Path) -> None:

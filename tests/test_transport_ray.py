@@ -17,7 +17,11 @@ from fedlin.errors import FedLinError
 from fedlin.transports.ray import RayTransport
 from fedlin.transports.transport import Handler
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),  # Ray starts its processes so
+]
 NAMES = ("a", "b", "c")
 
 
