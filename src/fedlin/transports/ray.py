@@ -4,6 +4,7 @@ For one machine or a cluster whose members trust each other: Ray pickles what it
 one core each, such as PyTorch models, are run on all cores.
 """
 
+import logging
 import os
 import sys
 import time
@@ -121,10 +122,11 @@ def _start(cores: int) -> tuple[Any, bool]:
         num_cpus=cores,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}},  # actors import what their maker can
     )
-    addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
+    nodes: Any = ray.nodes  # Ray gives it no types
+    addresses = {node["NodeManagerAddress"] for node in nodes()}
     if addresses != {LOOPBACK}:
         ray.shutdown()
         raise ArgumentError(f"Ray took the address {', '.join(addresses)} instead of {LOOPBACK}: use ray 2.60.")
