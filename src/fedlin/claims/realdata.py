@@ -5,9 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedlin import problems
+from fedlin.data import read
+from fedlin.experiments.files import DATA
 from fedlin.problems.logistic import Logistic
-
-DATA = "FEDLIN_DATA"
 
 
 def data_file(name: str) -> Path | None:
@@ -25,9 +25,7 @@ def a9a(part: int, clients: int, rows: int, l2: float) -> Logistic | None:
     path = data_file("a9a.gz")
     if path is None:
         return None
-    from sklearn.datasets import load_svmlight_file
-
-    X, y = load_svmlight_file(str(path))
+    table = read(path)
     taken = slice(part * clients * rows, (part + 1) * clients * rows)
-    features = X[taken].toarray().reshape(clients, rows, -1)
-    return problems.logistic(features, y[taken].reshape(clients, rows), l2=l2)
+    features = table.X[taken].toarray().reshape(clients, rows, -1)
+    return problems.logistic(features, table.y[taken].reshape(clients, rows), l2=l2)
