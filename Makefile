@@ -4,13 +4,16 @@ PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 FLOWER := .venv-flower
-# One BLAS thread a test process: the tests run on all cores already.
+# One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: reproduce test test-quick test-flower test-long lint format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
+
+# The tests' processes take a core each, so their runs do not share out theirs.
+test test-quick test-long: export JAX_NUM_CPU_DEVICES ?= 1
 
 # A file's tests stay in one process, since they share compiled programs.
 test: lint

@@ -50,12 +50,13 @@ few launches where the Hessian of f is known, and two more passes over the rows 
 ## Several devices
 
 `simulate(..., devices=4)` shares the clients equally over four devices, each holding its own clients' data; only means
-travel between them. The result is that of one device up to rounding. A CPU shows as many devices as
-`XLA_FLAGS=--xla_force_host_platform_device_count=N` says before JAX starts. On several machines, call
+travel between them. The result is that of one device up to rounding. On several machines, call
 `jax.distributed.initialize(...)` in each process, then the same `simulate(..., devices=jax.devices())` in all of them.
 Between CPUs the sums travel by gloo, which in one of our test runs mixed up two sums of a round and ended it.
 
-One process on a CPU uses one device unless told otherwise.
+A CPU shows a device for every core, or as many as `JAX_NUM_CPU_DEVICES` says. Its cores share the clients without being
+asked where a round reads 32 MB or more, and the runs of a batch in any case. Cores that share clients wait for each
+other in every phase: on a machine that is busy with other work, `JAX_NUM_CPU_DEVICES=1` is faster.
 
 ## Compilation
 

@@ -489,7 +489,7 @@ CASES = [
     Case("rounds a fraction", run(rounds=2.5), ArgumentError, ("rounds = 2.5", "whole number")),
     Case("devices", run(devices=0), ArgumentError, ("devices = 0", "how many")),
     Case("devices of another kind", run(devices="gpu"), ArgumentError, ("devices = 'gpu'", "JAX devices")),
-    Case("more devices than there are", run(devices=999), ArgumentError, ("devices = 999", "XLA_FLAGS")),
+    Case("more devices than there are", run(devices=999), ArgumentError, ("devices = 999", "JAX_NUM_CPU_DEVICES")),
     Case("layout", run(layout="row"), ArgumentError, ("layout = 'row'", "'auto', 'client', 'step'")),
     Case("seed words", run(seed="a"), ArgumentError, ("seed = 'a'", "whole number")),
     Case("seed a truth", run(seed=True), ArgumentError, ("seed = True", "whole number")),

@@ -1,4 +1,4 @@
-"""Clients shared out over several devices and over several processes: the same run, to rounding, in less memory each.
+"""Clients and runs shared out over devices, cores and processes: the same run, to rounding, in less memory each.
 
 How many devices a CPU shows is fixed when JAX starts, so these runs happen in processes of their own.
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import numpy as np
@@ -44,6 +45,14 @@ def play(name: str, **rest: Any) -> fedlin.Result:
     return fedlin.simulate(algorithm, problem, Plan(TAU, 0.05), 12, seed=3, **options, **rest)
 
 
+STEPS = (0.05, 0.04, 0.03, 0.02, 0.01, 40.0)  # the last diverges, and ends before the others
+
+
+def play_many() -> list[fedlin.Result]:
+    algorithm, problem, _ = workloads()["loop"]
+    return fedlin.simulate_many(algorithm, problem, [Plan(TAU, eta) for eta in STEPS], 12, seeds=3)
+
+
 def curves(result: fedlin.Result) -> dict[str, list[float]]:
     return {"x": result.iterates.ravel().tolist(), "loss": result.loss.tolist(), "calls": result.gradients.tolist()}
 
@@ -55,7 +64,7 @@ def assert_same(found: dict[str, list[float]], expected: dict[str, list[float]])
 
 def start(code: str, devices: int) -> subprocess.Popen[str]:
     """A fresh interpreter with so many CPU devices, this file at hand as `test_devices`."""
-    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices)}
     whole = f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); import test_devices; {code}"
     return subprocess.Popen(
         [sys.executable, "-c", whole], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -73,11 +82,14 @@ def tell_four() -> None:
     from fedlin.devices import make_mesh, share_out
 
     runs = {name: curves(play(name, devices=4)) for name in workloads()}
+    with patch("fedlin.devices.WORTH_SHARING", 0):
+        unasked = {name: curves(play(name)) for name in ("closed form", "loop")}
     data = np.zeros((CLIENTS, 1000), np.float32)
     mesh = make_mesh(4, CLIENTS)
     assert mesh is not None
     bytes_each = [shard.data.nbytes for shard in share_out(data, mesh).addressable_shards]
-    print(json.dumps({"runs": runs, "bytes": bytes_each}))
+    batch = [curves(result) for result in play_many()]  # six runs for four cores
+    print(json.dumps({"runs": runs, "unasked": unasked, "batch": batch, "bytes": bytes_each}))
 
 
 def tell_of_process(number: int, port: int) -> None:
@@ -92,6 +104,28 @@ def test_four_devices_play_the_same_run_with_a_quarter_of_the_data_each() -> Non
     for name in workloads():
         assert_same(told["runs"][name], curves(play(name)))
     assert told["bytes"] == [CLIENTS * 1000 * 4 // 4] * 4
+    for name, run in told["unasked"].items():
+        assert_same(run, curves(play(name, devices=1)))
+    algorithm, problem, _ = workloads()["loop"]
+    for run, eta in zip(told["batch"], STEPS, strict=True):
+        assert_same(run, curves(fedlin.simulate(algorithm, problem, Plan(TAU, eta), 12, seed=3, devices=1)))
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "devices"),
+    [
+        ("", {}, len(os.sched_getaffinity(0))),
+        ("import jax; jax.devices(); ", {}, 1),
+        ("", {"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        ("", {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
+    ],
+    ids=["a device a core", "JAX had started", "told by JAX's own setting", "told by XLA's"],
+)
+def test_import_shows_the_cores_unless_told_otherwise(before: str, environment: dict[str, str], devices: int) -> None:
+    clean = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
+    code = f"{before}import fedlin, jax; print(len(jax.devices()))"
+    done = subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True)
+    assert done.stdout.strip() == str(devices), done.stderr
 
 
 @pytest.mark.long  # gloo, which carries it between CPUs, was once seen to mix up two sums of a round

@@ -1,6 +1,12 @@
-"""What the machine offers: which devices there are, what runs on them, and how clients are shared out over them."""
+"""What the machine offers: which devices there are, what runs on them, and how work is shared out over them.
 
+JAX shows a CPU as one device, and small products run on one core of it. So fedlin asks for a device a core when it is
+imported, unless JAX has started already or was told how many to show.
+"""
+
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -9,9 +15,39 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.errors import ArgumentError
-from fedlin.layout import CLIENTS, SHARED_OUT
+from fedlin.layout import CLIENTS, MEMBERS, SHARED_OUT, count_bytes
 
 Devices = int | Sequence[jax.Device] | None
+WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outweighs the cores' meetings
+WORTH_COPYING = 2**28  # bytes of data up to which every core gets a copy to play runs of its own
+
+
+def show_cores() -> None:
+    """Let JAX show every core as a device, where nobody has decided otherwise."""
+    config: Any = jax.config  # its typed face leaves this out
+    if config.jax_num_cpu_devices == -1 and "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with suppress(RuntimeError):  # JAX has started: it keeps the devices it has
+            config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+
+def _cores() -> list[jax.Device]:
+    """The devices that can share work without being asked to: a CPU's cores, of this process."""
+    return jax.local_devices() if jax.default_backend() == "cpu" and jax.process_count() == 1 else []
+
+
+def choose_mesh(data: Any, clients: int, passes: float) -> Mesh | None:
+    """The cores that share the clients of a run whose rounds read the data `passes` times, if that pays."""
+    if count_bytes(data) * passes < WORTH_SHARING:
+        return None
+    cores = _cores()
+    size = next((k for k in range(min(len(cores), clients), 1, -1) if clients % k == 0), 1)
+    return Mesh(np.array(cores[:size]), (CLIENTS,)) if size > 1 else None
+
+
+def choose_spread(data: Any, runs: int) -> Mesh | None:
+    """The cores that share so many runs of one structure."""
+    cores = _cores()[:runs]
+    return Mesh(np.array(cores), (MEMBERS,)) if len(cores) > 1 and count_bytes(data) <= WORTH_COPYING else None
 
 
 @cache
@@ -35,7 +71,7 @@ def make_mesh(devices: Devices, clients: int) -> Mesh | None:
     if isinstance(devices, int) and devices > len(there):
         raise ArgumentError(
             f"devices = {devices} and JAX sees {len(there)}: give at most as many. "
-            "On a CPU, set XLA_FLAGS=--xla_force_host_platform_device_count=N before JAX starts."
+            "On a CPU, set JAX_NUM_CPU_DEVICES=N before JAX starts."
         )
     chosen = there[:devices] if isinstance(devices, int) else list(devices)
     if clients % len(chosen):

@@ -25,6 +25,9 @@ Each = Callable[..., Any]
 CLIENTS = "clients"  # the axis of a mesh
 SHARED_OUT = P(CLIENTS)  # type: ignore[no-untyped-call]  # each device holds its own clients' part
 EVERYWHERE = P()  # type: ignore[no-untyped-call]  # each device holds the whole
+MEMBERS = "members"  # the axis of a mesh that shares out runs instead
+BY_MEMBER = P(MEMBERS)  # type: ignore[no-untyped-call]
+BY_ROUND_AND_MEMBER = P(None, MEMBERS)  # type: ignore[no-untyped-call]
 
 
 def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | None = None) -> Callable[..., Any]:

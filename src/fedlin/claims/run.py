@@ -22,8 +22,9 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterat
     if jobs <= 1:
         yield from (claim.attempt(setting) for claim in claims)
         return
-    # Each process is one of several already, so its linear algebra keeps to one core.
+    # Each process is one of several already, so its linear algebra and its runs keep to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
     # A fresh interpreter each: JAX's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()

@@ -6,15 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
-from fedlin.devices import share_out
+from fedlin.devices import choose_spread, share_out
 from fedlin.engines.log import Log, ended, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
 from fedlin.errors import CheckpointError
-from fedlin.layout import choose_block, one_pass_block
+from fedlin.layout import BY_MEMBER, EVERYWHERE, choose_block, one_pass_block
 from fedlin.problems.problem import Measures
 
 
@@ -25,22 +25,24 @@ class Batch:
         self, members: list[Member], rounds: int, layout: str, iterates: bool | None, mesh: Mesh | None = None
     ) -> None:
         first = members[0]
-        self.members = members
         self.rounds = rounds
         self.mesh = mesh
         problem = first.problem
         data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
-        looped = (problem.sampling or problem.objective).descend is None
-        self.block = choose_block(layout, data, problem.clients, first.tau, looped)
+        self.spread = None if problem.objective.outside else choose_spread(data, len(members))
+        # Every core takes as many members: the last is repeated, and over before it begins.
+        idle = 0 if self.spread is None else -len(members) % self.spread.size
+        self.members = members + [members[-1]] * idle
+        self.block = choose_block(layout, data, problem.clients, first.tau, first.looped)
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
-        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in members]
+        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.members]
         kept = keeps_iterates(iterates, rounds, dim)
         starts = self._starts()
-        self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=True)]
+        self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=False)]
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
         self.done = 0
-        self.status = np.full(len(members), RUNNING, np.int32)
+        self.status = np.array([RUNNING] * len(members) + [STOPPED] * idle, np.int32)
         self.state: State = starts[0][1] if len(members) == 1 else _stack([state for _, state in starts])
         if mesh is not None:
             self.state = self.state._replace(clients=share_out(self.state.clients, mesh))
@@ -83,6 +85,7 @@ class Batch:
                 capacity,
                 first.cohort,
                 self.mesh,
+                self.spread,
                 None if single else differing,
             )
         )
@@ -115,7 +118,7 @@ class Batch:
                 if name != "limits" and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
             )
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
-            self._inputs = (capacity, merged if self.mesh is not None else jax.device_put(merged), differing)
+            self._inputs = (capacity, self._placed(merged, differing), differing)
         else:
             _, merged, differing = self._inputs
             windows = [member.windows(self.done, capacity) for member in self.members]
@@ -125,6 +128,18 @@ class Batch:
             }
             self._inputs = (capacity, merged._replace(**moved), differing)
         return self._inputs[1], differing
+
+    def _placed(self, inputs: Inputs, differing: frozenset[str]) -> Inputs:
+        """The inputs where the program wants them."""
+        if self.mesh is not None:
+            return inputs
+        if self.spread is None:
+            on_one: Inputs = jax.device_put(inputs)
+            return on_one
+        own, whole = NamedSharding(self.spread, BY_MEMBER), NamedSharding(self.spread, EVERYWHERE)
+        return Inputs(
+            *(jax.device_put(part, own if name in differing else whole) for name, part in inputs._asdict().items())
+        )
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs, of a single run."""

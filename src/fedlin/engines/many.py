@@ -91,7 +91,7 @@ def simulate_many(
                     batch.advance(rounds - batch.done)
                     shown.update(position * rounds + batch.done, "")
             ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
-            for number, log, status in zip(numbers, batch.logs, batch.status, strict=True):
+            for number, log, status in zip(numbers, batch.logs, batch.status[: len(numbers)], strict=True):
                 results[number] = log.result(ended if status == RUNNING else NAMES[int(status)])
     return [results[number] for number in range(total)]
 

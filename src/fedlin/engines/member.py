@@ -67,6 +67,18 @@ class Member:
         """What each measure must come down to for the run to stop."""
         return self.stop.limits(self.problem)
 
+    @property
+    def looped(self) -> bool:
+        """Whether local steps are taken one by one."""
+        return (self.problem.sampling or self.problem.objective).descend is None
+
+    @property
+    def passes(self) -> float:
+        """About how often a round reads the clients' data: once a step, and to measure the model."""
+        sampling = self.problem.sampling
+        whole_steps = self.looped and (sampling is None or sampling.batch is None)
+        return 2 + float(np.mean(self.tau)) if whole_steps else 2
+
     def state(self) -> State:
         """The server's and the clients' states before the first round."""
         x = jnp.asarray(self.x0)

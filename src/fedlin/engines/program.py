@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from fedlin.core import Algorithm, Recipe
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, play_round
-from fedlin.layout import EVERYWHERE, SHARED_OUT, each_client
+from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT, each_client
 from fedlin.problems.objective import Objective, Sampling
 from fedlin.problems.problem import Measures, measure
 
@@ -69,6 +69,7 @@ class Shape:
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
     mesh: Mesh | None = None  # the devices that share the clients
+    spread: Mesh | None = None  # the devices that share the members of a batch
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
     def phases(self, numbers: dict[str, Any]) -> Any:
@@ -180,6 +181,19 @@ def program(shape: Shape) -> Any:
         _, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
         return state, records
 
+    if shape.spread is not None:
+        assert shape.members is not None
+        own: Any = BY_MEMBER
+        later: Any = BY_ROUND_AND_MEMBER
+        inputs = Inputs(*(own if name in shape.members else EVERYWHERE for name in Inputs._fields))
+        # No core waits for another: each plays its members until the last of them is through.
+        advance = jax.shard_map(
+            advance,
+            mesh=shape.spread,
+            in_specs=(inputs, own, own, EVERYWHERE, EVERYWHERE),
+            out_specs=(own, Records(later, later, later, own, own)),
+            check_vma=False,
+        )
     if shape.mesh is None:
         return jax.jit(advance)
     whole, parts = NamedSharding(shape.mesh, EVERYWHERE), NamedSharding(shape.mesh, SHARED_OUT)

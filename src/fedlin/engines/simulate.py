@@ -5,16 +5,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from fedlin.core import Algorithm
-from fedlin.devices import Devices, make_mesh
+from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.batch import Batch
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.log import NAMES, Log
-from fedlin.engines.member import Participation, check_rounds, prepare
+from fedlin.engines.member import Member, Participation, check_rounds, prepare
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError
@@ -49,7 +50,8 @@ def simulate(
     `participation` is the share of clients drawn in each round, or an array (rounds, clients) that says who
     answers. `weights` makes f = Σ w_i f_i. A callback gets the round and its measures; if it returns True the
     run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `devices`, how many or a
-    list of JAX devices, share the clients equally. `seconds` in the result do not count compilation.
+    list of JAX devices, share the clients equally; left open, a CPU's cores do where that pays. `seconds` in the
+    result do not count compilation.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -72,7 +74,7 @@ def simulate(
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
-    mesh = make_mesh(devices, member.problem.clients)
+    mesh = _cores(member) if devices is None else make_mesh(devices, member.problem.clients)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
@@ -102,6 +104,14 @@ def simulate(
                     status = "interrupted"
                     break
     return log.result(status if batch.running else NAMES[int(batch.status[0])])
+
+
+def _cores(member: Member) -> Mesh | None:
+    """The cores that share the clients without being asked to, where all clients take part in a round."""
+    problem = member.problem
+    if member.cohort is not None or problem.objective.outside:
+        return None
+    return choose_mesh(problem.data, problem.clients, member.passes)
 
 
 def _call(callbacks: Sequence[Callback], log: Log, before: int) -> int | None:

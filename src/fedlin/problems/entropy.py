@@ -21,16 +21,26 @@ def above_tangent(p: jax.Array, u: jax.Array) -> jax.Array:
 
 
 def above_tangent_binary(here: jax.Array, there: jax.Array) -> jax.Array:
-    """The same for two outcomes: log(1 + exp(-m)) at the margin `here`, above its tangent at `there`."""
-    p, s = jax.nn.sigmoid(-there), there - here
-    step = jnp.clip(s, -_FAR, _FAR)
-    inside = jnp.log1p((1 - p) * _curve(-p * step) + p * _curve((1 - p) * step))
-    # Far away nothing cancels. The loss needs softplus(-here) too, and the rest is the same in every round.
-    outside = jax.nn.softplus(-here) - jax.nn.softplus(-there) - p * s
-    return jnp.where(jnp.abs(s) < _FAR, inside, outside)
+    """The same for two outcomes: log(1 + exp(-m)) at the margin `here`, above its tangent at `there`.
+
+    With q the rarer outcome's probability and t how far its score moves it is log(1 + q (exp(t) - 1)) - q t. Every
+    round measures every row, so a row takes two slow functions; what depends on `there` alone is computed once.
+    """
+    size = jnp.abs(there)
+    q, log_q = jax.nn.sigmoid(-size), jax.nn.log_sigmoid(-size)
+    t = jnp.where(there >= 0, there - here, here - there)
+    small, far = jnp.abs(t) < _SMALL, t > _FAR
+    grown = jnp.expm1(jnp.where(far, size - t, t))
+    rise = jnp.where(far, 1 + grown, q * grown)  # far away q exp(t) is taken out of the logarithm
+    rise = jnp.where(small, (1 - q) * _series(-q * t) + q * _series((1 - q) * t), rise)
+    return jnp.log1p(rise) + jnp.where(small, 0, jnp.where(far, log_q + t, 0) - q * t)
 
 
 def _curve(v: jax.Array) -> jax.Array:
     """exp(v) - 1 - v, by its series where the difference would cancel."""
-    series = v * v / 2 * (1 + v / 3 * (1 + v / 4 * (1 + v / 5 * (1 + v / 6 * (1 + v / 7)))))
-    return jnp.where(jnp.abs(v) < _SMALL, series, jnp.expm1(v) - v)
+    return jnp.where(jnp.abs(v) < _SMALL, _series(v), jnp.expm1(v) - v)
+
+
+def _series(v: jax.Array) -> jax.Array:
+    """exp(v) - 1 - v to order 7."""
+    return v * v / 2 * (1 + v / 3 * (1 + v / 4 * (1 + v / 5 * (1 + v / 6 * (1 + v / 7)))))

@@ -38,6 +38,7 @@ class Objective:
     descend: Callable[[Data, Descent], Vector] | None = None  # faster than the loop over gradients
     # The loop as one kernel of a GPU; answers None where a client's data does not fit the chip.
     fused: Callable[[Data, Descent], Vector | None] | None = None
+    outside: bool = False  # computed by code of another library, which uses the cores as it sees fit
 
     def shortcut(self, data: Data, work: Descent) -> Vector | None:
         """Local work by the fastest way that is not the loop over gradients, if there is one here."""

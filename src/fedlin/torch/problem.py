@@ -144,7 +144,7 @@ def _objective(host: Host, dtype: np.dtype[Any]) -> Objective:
     def descend(client: Data, work: Descent) -> Vector:
         return _ask(lambda *given: _alive(weak).descend(*given), work.start.shape, dtype, client, *_arrays(work))
 
-    return Objective(loss, grad, descend=descend)
+    return Objective(loss, grad, descend=descend, outside=True)
 
 
 def _sampling(host: Host, dtype: np.dtype[Any], size: int) -> Sampling:
