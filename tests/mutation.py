@@ -44,6 +44,20 @@ def source(module: str, root: Path = ROOT) -> Path:
     return root / "src" / "fedlin" / f"{module}.py"
 
 
+def rooms() -> list[str]:
+    """The modules that are mutated."""
+    inside = source("links").parent
+    files = [inside / "links.py", *inside.glob("algorithms/*.py"), *inside.glob("theory/*.py")]
+    return sorted(str(file.relative_to(inside).with_suffix("")) for file in files if file.stem != "__init__")
+
+
+def judges(module: str) -> list[str]:
+    """The module's row of the table; without one, the tests of methods that name it."""
+    named = f"test_(contract|field|reductions|theory|trajectories)::.*{Path(module).stem}"
+    row: list[str] = TABLE["modules"].get(module, [named])
+    return row
+
+
 class Selection:
     """Keeps the tests that match, in a given order, and notes how each ended."""
 
@@ -113,7 +127,7 @@ def _be_the_judge(tree: Path, module: str, order: list[str] | None, outcome: Pat
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
     own = str(source(module, Path()))
     if order is None:
-        patterns = TABLE["modules"][module]
+        patterns = judges(module)
         files = sorted({str(file) for file in Path("tests").glob("test_*.py") if _names(patterns, file.stem)})
         selection = Selection([*(f"tests/{pattern}" for pattern in patterns), f"^{own[:-3]}::"], None)
     else:
@@ -268,7 +282,7 @@ def main() -> int:
 
     everything = [
         mutant
-        for module in given.modules or TABLE["modules"]
+        for module in given.modules or rooms()
         for mutant in mutants(module, source(module).read_text(encoding="utf-8"))
     ]
     random.Random(given.seed).shuffle(everything)  # so that what is judged in time is a sample of all
