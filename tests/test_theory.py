@@ -104,7 +104,7 @@ def test_step_sizes_of_other_methods() -> None:
 @pytest.mark.parametrize(
     ("scale", "omega"), [(1.0, 0.0), (1.0, 1.5), (0.05, 0.0)], ids=["condition", "quantised", "flat"]
 )
-@pytest.mark.parametrize("tau", [1, 5])
+@pytest.mark.parametrize("tau", [1, 5, 100])
 def test_fedpaq_starts_at_the_least_round_its_theorem_allows(tau: int, scale: float, omega: float) -> None:
     """And steps by 4/(μ(kτ + 1)) from there, the same for all."""
     problem = problems.quadratic(scale * PROBLEM.data.A, PROBLEM.data.b)
