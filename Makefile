@@ -7,7 +7,7 @@ FLOWER := .venv-flower
 # One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick test-flower test-long lint format bench docs clean
+.PHONY: reproduce test test-quick test-flower test-long mutation lint format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
@@ -30,6 +30,12 @@ test-flower: $(FLOWER)/.installed
 # Federations on real data, and federations whose machines are killed, frozen and robbed; for several minutes.
 test-long: $(STAMP)
 	$(PYTHON) -m pytest -m long
+
+# Whether the tests notice a change of any operator or number in the methods, the links and the theory; for an hour of
+# one core, resumed where it was stopped.
+mutation: $(STAMP)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
+	$(PYTHON) tests/mutation.py
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .

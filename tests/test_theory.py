@@ -13,6 +13,7 @@ from fedlin import Plan, problems, simulate, theory
 from fedlin.errors import UnknownError
 from fedlin.problems.quadratic import Quadratic
 from fedlin.theory import bounds, lower_bound, splitting, surrogate
+from fedlin.theory.steps import fedpaq_start
 
 Array = NDArray[np.float64]
 M, D = 3, 4
@@ -69,6 +70,53 @@ def test_identical_clients_step_by_one_over_l_whatever_tau() -> None:
 
 def test_fedsplit_steps_by_the_geometric_mean() -> None:
     assert theory.fedsplit(PROBLEM).eta == pytest.approx(1 / sqrt(L * MU), rel=1e-14)
+
+
+def test_ef21_steps_by_the_formula_without_theta_and_beta() -> None:
+    """√(β/θ) = δ(√q + q) for q = 1 - 1/δ; where the clients are alike and round the contraction θ/(2μ) decides."""
+    delta, mean_square = 2.5, sqrt(np.mean(np.linalg.eigvalsh(PROBLEM.data.A)[:, -1] ** 2))
+    q = 1 - 1 / delta
+    smooth = 1 / (L + sqrt(2) * mean_square * delta * (sqrt(q) + q))
+    assert theory.ef21(PROBLEM, delta).eta == pytest.approx(min(smooth, (1 - sqrt(q)) / (2 * MU)), rel=1e-13)
+    spheres = problems.quadratic(2 * np.stack([np.eye(D)] * M), np.ones((M, D)))
+    assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 4, rel=1e-13)
+    flat = 1 / (4 + sqrt(2) * sqrt(10) * delta * (sqrt(q) + q))  # μ = 0, L_i = 4 and 2
+    assert theory.ef21(SINGULAR, delta).eta == pytest.approx(flat, rel=1e-13)
+
+
+def test_step_sizes_of_other_methods() -> None:
+    same = np.ones(M)
+    root = int(np.rint(np.sqrt(KAPPA)))
+    expected: list[tuple[Plan, Any, Any]] = [
+        (theory.diana(PROBLEM, 1.5), 1, 1 / (4 * L)),  # 6ω/m = 3
+        (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (10 * L * TAU)),
+        (theory.gradient_tracking(PROBLEM, TAU, 2.0), TAU, 1 / (162 * L * TAU)),
+        (theory.fedac(PROBLEM, 3), 3, 1 / L),
+        (theory.scaffnew(PROBLEM), root, 1 / L),
+        (theory.s_local_svrg(PROBLEM, TAU, 9 * L), TAU, 1 / (6 * L * np.array([9, 12, 21]))),  # √(Lℒ) = 3L
+    ]
+    assert root > 1
+    for plan, tau, eta in expected:
+        np.testing.assert_array_equal(plan.tau * same, tau * same)
+        np.testing.assert_allclose(plan.eta * same, eta * same, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("scale", "omega"), [(1.0, 0.0), (1.0, 1.5), (0.05, 0.0)], ids=["condition", "quantised", "flat"]
+)
+@pytest.mark.parametrize("tau", [1, 5, 100])
+def test_fedpaq_starts_at_the_least_round_its_theorem_allows(tau: int, scale: float, omega: float) -> None:
+    """And steps by 4/(μ(kτ + 1)) from there, the same for all."""
+    problem = problems.quadratic(scale * PROBLEM.data.A, PROBLEM.data.b)
+    mu, quantised = scale * MU, 2 * L**2 * omega / (M * MU**2)
+    limits = 4 * np.array([KAPPA, 4 * (quantised + 1), 1 / tau, 4 * M / (mu**2 * tau)])
+    start = fedpaq_start(problem, tau, omega)
+    assert np.all(start >= limits)
+    assert np.any(start - 1 < limits)
+    plan = theory.fedpaq(problem, tau, 4, omega)
+    assert plan.eta.shape == (4, M)
+    s = 1 + tau * (start + np.arange(4))
+    np.testing.assert_allclose(plan.eta * s[:, None] * mu, 4 * np.ones((4, M)), rtol=1e-13)
 
 
 def test_decaying_steps_follow_their_formula_and_stay_below_the_limit() -> None:
@@ -146,6 +194,22 @@ def test_decaying_bound_is_an_induction(sigma_squared: float) -> None:
     t0 = 25 * KAPPA
     assert curve[0] * t0 == pytest.approx(max(400 * sigma_squared / MU**2, t0 * distance0), rel=1e-12)
     np.testing.assert_allclose(curve * (np.arange(rounds + 1) + t0), curve[0] * t0, rtol=1e-12)  # O(1/T)
+
+
+@pytest.mark.parametrize("tau", [1, 4])
+def test_fedpaq_bound_is_the_sum_of_its_terms(tau: int) -> None:
+    """What is left of the start, what one round adds, and what drift adds, with the constants as published."""
+    rounds, distance0, omega, sigma_squared = 5, 3.0, 1.5, 0.7
+    curve = bounds.fedpaq(PROBLEM, rounds, distance0, tau, omega, sigma_squared)
+    first = fedpaq_start(PROBLEM, tau, omega)
+    c1 = 16 * sigma_squared / MU**2 * (1 / M + 2 * omega / M)
+    c2 = 16 * np.e * sigma_squared / (MU**2 * M)
+    c3 = 256 * np.e * L**2 * sigma_squared / MU**4 * (1 + 2 * omega / M)
+    for k, value in enumerate(curve):
+        s0, s = first * tau + 1, (first + k) * tau + 1
+        start, drift = distance0 * s0**2 / s**2, c2 * (tau - 1) ** 2 / s + c3 * (tau - 1) / s**2
+        assert value == pytest.approx(start + c1 * tau / s + drift, rel=1e-12)
+    assert curve.shape == (rounds + 1,)
 
 
 @pytest.mark.parametrize("tau", [1, 9])
@@ -269,6 +333,7 @@ def test_lower_bound_instance() -> None:
     np.testing.assert_array_equal(problem.data.b, [[-1, -2], [1, 2]])
     assert (problem.smoothness, problem.strong_convexity) == (20, 1)
     np.testing.assert_allclose(problem.minimizer, 0, atol=1e-15)
+    np.testing.assert_array_equal(lower_bound.instance(20.0).data.b, np.zeros((2, 2)))  # one minimiser for both
 
 
 # FedSplit.
