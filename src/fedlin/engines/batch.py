@@ -13,9 +13,13 @@ from fedlin.engines.log import Log, ended, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
+from fedlin.engines.round import Site
 from fedlin.errors import CheckpointError
 from fedlin.layout import choose_block, one_pass_block
 from fedlin.problems.problem import Measures
+from fedlin.result import Result, Status
+
+ALIKE = ("limits", "every", "last")  # inputs that the members of a batch share
 
 
 class Batch:
@@ -31,7 +35,8 @@ class Batch:
         problem = first.problem
         data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
         looped = (problem.sampling or problem.objective).descend is None
-        self.block = choose_block(layout, data, problem.clients, first.tau, looped)
+        active = first.cohort or problem.clients
+        self.block = choose_block(layout, of_clients(data, active), active, first.tau, looped)
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in members]
@@ -47,7 +52,7 @@ class Batch:
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
-            if any(value <= limit for value, limit in zip(log.latest(), members[number].limits, strict=True)):
+            if any(value <= limit for value, limit in zip(log.seen, members[number].limits, strict=True)):
                 self.status[number] = STOPPED
 
     def _starts(self) -> list[tuple[Measures, State]]:
@@ -76,20 +81,18 @@ class Batch:
             Shape(
                 structure(first.algorithm),
                 opening,
-                first.problem.objective,
-                first.problem.sampling,
-                self.block,
+                Site(first.problem.objective, first.problem.sampling, self.block, self.mesh),
                 self.survey,
                 capacity,
                 first.cohort,
-                self.mesh,
+                first.every > 1,
                 None if single else differing,
             )
         )
         status = jnp.asarray(self.status[0] if single else self.status)
         at = np.int32(self.done)
         if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
-            _finish(run(inputs, self.state, status, at, np.int32(0)))
+            self.state, _ = _finish(run(inputs, self.state, status, at, np.int32(0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
         self.state, records = _finish(run(inputs, self.state, status, at, np.int32(count)))
@@ -108,11 +111,11 @@ class Batch:
             each = [
                 member.inputs(self.done, capacity, data) for member, data in zip(self.members, self._data, strict=True)
             ]
-            # The limits are the same for all; of the rest, what is not the very same arrays is stacked.
+            # When to measure and to stop is the same for all; of the rest, what is not the very same arrays is stacked.
             differing = frozenset(
                 name
                 for name in Inputs._fields
-                if name != "limits" and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
+                if name not in ALIKE and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
             )
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
             self._inputs = (capacity, merged if self.mesh is not None else jax.device_put(merged), differing)
@@ -125,6 +128,13 @@ class Batch:
             }
             self._inputs = (capacity, merged._replace(**moved), differing)
         return self._inputs[1], differing
+
+    def result(self, number: int, status: Status) -> Result:
+        """A member's run as the user gets it, the last model measured whether it was its turn or not."""
+        log, data = self.logs[number], None if self.mesh is None else self._data[number]
+        if not log.measured:
+            log.fill(self.members[number].problem.measure(log.columns["x"][-1][-1], data))
+        return log.result(status)
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs, of a single run."""
@@ -145,6 +155,11 @@ class Batch:
         self.done = rounds
         leaves, shape = jax.tree.flatten(self.state)
         self.state = jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
+
+
+def of_clients(data: Any, count: int) -> Any:
+    """The shape of the data of so many clients."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)  # type: ignore[no-untyped-call]
 
 
 def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:

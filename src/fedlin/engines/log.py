@@ -29,6 +29,7 @@ class Log:
             "seconds": [np.zeros(1)],
         }
         self.rounds = 0
+        self.seen = first  # the latest measures there are
 
     def extend(self, records: Records, seconds: float) -> int:
         """Take in a chunk of one member's records; returns its status."""
@@ -55,11 +56,23 @@ class Log:
                 else:
                     column.append(rows[name])
         self.rounds += kept
+        self._look_back(rows)
         return status
 
-    def latest(self) -> Measures:
-        """The measures after the last round."""
-        return Measures(*(float(self.columns[name][-1][-1]) for name in Measures._fields))
+    def _look_back(self, rows: dict[str, Any]) -> None:
+        measured = np.flatnonzero(~np.isnan(rows["loss"]))
+        if measured.size:
+            self.seen = Measures(*(rows[name][measured[-1]] for name in Measures._fields))
+
+    @property
+    def measured(self) -> bool:
+        """Whether the last model was measured."""
+        return not np.isnan(self.columns["loss"][-1][-1])
+
+    def fill(self, found: Measures) -> None:
+        """Take in the measures of the last model."""
+        for name, value in found._asdict().items():
+            self.columns[name][-1] = np.append(self.columns[name][-1][:-1], np.asarray(value))
 
     def cut(self, rounds: int, x: Any) -> None:
         """Forget what came after `rounds`; `x` is the model then."""
@@ -78,6 +91,7 @@ class Log:
         for name in self.columns:
             self.columns[name] = [arrays[name]]
         self.rounds = len(arrays["loss"]) - 1
+        self._look_back(arrays)
 
     def result(self, status: Status) -> Result:
         """The run as the user gets it."""

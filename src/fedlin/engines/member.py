@@ -13,6 +13,7 @@ from fedlin.checks import finite, positive_integer, real
 from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, STRONG_CONVEXITY, Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.program import Inputs, State
+from fedlin.engines.round import Crowd
 from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError, PlanError
@@ -21,6 +22,7 @@ from fedlin.problems.problem import Measures, Problem
 
 Array = NDArray[Any]
 Participation = float | ArrayLike
+RARE = 100  # clients to each that takes part, from which not every round is measured unless asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,8 @@ class Member:
     x0: Array
     stop: Stop
     sizes: RoundSize
+    rounds: int
+    every: int  # rounds from one measure to the next
 
     def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
@@ -51,14 +55,19 @@ class Member:
             seed=np.uint32(self.seed),
             limits=self.limits,
             start=self.x0,
+            every=np.int32(self.every),
+            last=np.int32(self.rounds),
             **self.windows(first, capacity),
         )
 
     def windows(self, first: int, capacity: int) -> dict[str, Any]:
         """The inputs that move on with the rounds."""
+        weights, eta = self.problem.weights, _window(self.eta, first, capacity)
+        crowd = Crowd(weights.sum(), eta @ weights / weights.sum())
         return {
             "tau": _window(self.tau, first, capacity),
-            "eta": _window(self.eta, first, capacity).astype(self.problem.dtype),
+            "eta": eta.astype(self.problem.dtype),
+            "crowd": jax.tree.map(lambda number: np.asarray(number, self.problem.dtype), crowd),
             "present": None if self.present is None else _window(self.present, first, capacity),
         }
 
@@ -72,7 +81,8 @@ class Member:
         x = jnp.asarray(self.x0)
         one = self.algorithm.init_client(x)
         everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
-        return State(self.algorithm.init_server(x), everyone)
+        # Copies, since a program takes its state over and no buffer can be given twice.
+        return State(jax.tree.map(jnp.copy, self.algorithm.init_server(x)), everyone)
 
     def answering(self, first: int, count: int) -> Array:
         """How many clients take part in each of the rounds."""
@@ -114,6 +124,7 @@ def prepare(
     participation: Participation,
     weights: ArrayLike | None,
     stop: Stop | None,
+    measure_every: int | None = None,
 ) -> Member:
     """Check everything a user gave, before anything is compiled."""
     for name, value, kind in (
@@ -159,6 +170,8 @@ def prepare(
         problem.start if x0 is None else problem.check_point(x0, "x0"),
         stop,
         message_sizes(algorithm, problem),
+        rounds,
+        _how_often(problem, cohort) if measure_every is None else positive_integer("measure_every", measure_every),
     )
 
 
@@ -220,6 +233,17 @@ def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> 
     empty = np.flatnonzero(present @ weights == 0) if present is not None else np.zeros(0)
     if empty.size:
         raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
+
+
+def _how_often(problem: Problem, cohort: int | None) -> int:
+    """Rounds from one measure to the next: one, or so many that measuring costs a cohort's round as it would its own.
+
+    To measure is to ask every client. Where a round asks one in a hundred or fewer, that would be nearly all its cost.
+    """
+    if cohort is None or RARE * cohort > problem.clients:
+        return 1
+    optimum = problem.known_optimum
+    return 1 if optimum is not None and optimum.hessian is not None else -(-problem.clients // cohort)
 
 
 def check_rounds(rounds: int) -> int:

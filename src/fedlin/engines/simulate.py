@@ -43,6 +43,7 @@ def simulate(
     checkpoint: str | PathLike[str] | Checkpoint | None = None,
     iterates: bool | None = None,
     devices: Devices = None,
+    measure_every: int | None = None,
 ) -> Result:
     """Run `rounds` rounds and measure the model after each.
 
@@ -50,6 +51,10 @@ def simulate(
     answers. `weights` makes f = Σ w_i f_i. A callback gets the round and its measures; if it returns True the
     run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `devices`, how many or a
     list of JAX devices, share the clients equally. `seconds` in the result do not count compilation.
+
+    To measure is to ask every client. With `measure_every=k` it happens after every k rounds and after the last; the
+    rest of the rounds have NaN, and a `stop` looks at the measured ones only. By default k is 1, unless a round draws
+    one client in a hundred or fewer of a problem that needs asking: then k is clients / drawn, rounded up.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -69,6 +74,7 @@ def simulate(
         participation=participation,
         weights=weights,
         stop=stop,
+        measure_every=measure_every,
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
@@ -92,16 +98,15 @@ def simulate(
                 asked = _call(callbacks, log, before)
                 if asked is not None:
                     log.cut(asked, records.x[asked - before - 1])
-                    return log.result("stopped")
+                    return batch.result(0, "stopped")
                 if checkpoint is not None and batch.running and (batch.done == until or interrupt.asked):
                     saved.write(checkpoint.path, identity, batch.arrays())
-                latest = log.latest()
-                known = np.isfinite(latest.gap)
-                shown.update(batch.done, f"gap {latest.gap:.2e}" if known else f"gradient {latest.grad_norm:.2e}")
+                known = np.isfinite(log.seen.gap)
+                shown.update(batch.done, f"gap {log.seen.gap:.2e}" if known else f"gradient {log.seen.grad_norm:.2e}")
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
-    return log.result(status if batch.running else NAMES[int(batch.status[0])])
+    return batch.result(0, status if batch.running else NAMES[int(batch.status[0])])
 
 
 def _call(callbacks: Sequence[Callback], log: Log, before: int) -> int | None:

@@ -238,6 +238,11 @@ class Problem:
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
 
 
+def unmeasured(dtype: Any) -> Measures:
+    """Stands for the measures of a round after which nobody looked."""
+    return Measures(*[jnp.full((), jnp.nan, dtype)] * len(Measures._fields))
+
+
 def measure(
     objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
 ) -> Measures:
