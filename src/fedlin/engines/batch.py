@@ -14,7 +14,6 @@ from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
 from fedlin.engines.round import Site
-from fedlin.errors import CheckpointError
 from fedlin.layout import choose_block, one_pass_block
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
@@ -64,6 +63,11 @@ class Batch:
                 found = member.problem.measure(member.x0, None if self.mesh is None else data)
                 made[kind] = jax.tree.map(np.asarray, found), member.state()
         return [made[kind] for kind in kinds]
+
+    @property
+    def layout(self) -> str:
+        """How the clients are laid out, for a checkpoint to agree with."""
+        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}"
 
     @property
     def running(self) -> bool:
@@ -145,14 +149,7 @@ class Batch:
         """Go on from what `arrays` returned, if there is anything."""
         if arrays is None:
             return
-        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
-        rounds = len(log["loss"]) - 1
-        if rounds > self.rounds:
-            raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {self.rounds}: ask for more.")
-        if self.logs[0].iterates and len(log["x"]) != rounds + 1:
-            raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
-        self.logs[0].restore(log)
-        self.done = rounds
+        self.done = self.logs[0].resume(arrays, self.rounds)
         leaves, shape = jax.tree.flatten(self.state)
         self.state = jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedlin.engines.member import Member
 from fedlin.engines.program import DIVERGED, RUNNING, STOPPED, Records
+from fedlin.errors import CheckpointError
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
@@ -86,12 +87,19 @@ class Log:
         """Every column as one array."""
         return {name: np.concatenate(column) for name, column in self.columns.items()}
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Go on from what `arrays` returned."""
+    def resume(self, arrays: dict[str, Any], most: int) -> int:
+        """Go on from a checkpoint, unless it is of more than `most` rounds or keeps too little; the rounds played."""
+        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
+        rounds = len(log["loss"]) - 1
+        if rounds > most:
+            raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {most}: ask for more.")
+        if self.iterates and len(log["x"]) != rounds + 1:
+            raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
         for name in self.columns:
-            self.columns[name] = [arrays[name]]
-        self.rounds = len(arrays["loss"]) - 1
-        self._look_back(arrays)
+            self.columns[name] = [log[name]]
+        self.rounds = rounds
+        self._look_back(log)
+        return rounds
 
     def result(self, status: Status) -> Result:
         """The run as the user gets it."""

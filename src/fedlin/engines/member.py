@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
@@ -62,14 +61,18 @@ class Member:
 
     def windows(self, first: int, capacity: int) -> dict[str, Any]:
         """The inputs that move on with the rounds."""
-        weights, eta = self.problem.weights, _window(self.eta, first, capacity)
-        crowd = Crowd(weights.sum(), eta @ weights / weights.sum())
+        eta = _window(self.eta, first, capacity)
         return {
             "tau": _window(self.tau, first, capacity),
             "eta": eta.astype(self.problem.dtype),
-            "crowd": jax.tree.map(lambda number: np.asarray(number, self.problem.dtype), crowd),
+            "crowd": self.crowd(eta),
             "present": None if self.present is None else _window(self.present, first, capacity),
         }
+
+    def crowd(self, eta: Array) -> Crowd:
+        """What the server knows of all clients together, of one round or of each row of η."""
+        weights, dtype = self.problem.weights, self.problem.dtype
+        return Crowd(np.asarray(weights.sum(), dtype), np.asarray(eta @ weights / weights.sum(), dtype))
 
     @property
     def limits(self) -> Measures:
@@ -97,7 +100,7 @@ class Member:
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 
-    def identity(self, block: int | None, mesh: Mesh | None) -> dict[str, str]:
+    def identity(self, layout: str) -> dict[str, str]:
         """What must agree for a checkpoint to go on from, by name."""
         problem = self.problem
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
@@ -109,7 +112,7 @@ class Member:
             "seed": str(self.seed),
             "starting point": digest(self.x0),
             "participation": digest(self.present, self.cohort),
-            "layout": f"{block} on {1 if mesh is None else mesh.size}",
+            "layout": layout,
         }
 
 
@@ -125,8 +128,12 @@ def prepare(
     weights: ArrayLike | None,
     stop: Stop | None,
     measure_every: int | None = None,
+    search: bool = True,
 ) -> Member:
-    """Check everything a user gave, before anything is compiled."""
+    """Check everything a user gave, before anything is compiled.
+
+    `search` says whether x* is worth a search that holds all data in memory; a stop that needs it always is.
+    """
     for name, value, kind in (
         ("algorithm", algorithm, Algorithm),
         ("problem", problem, Problem),
@@ -143,6 +150,8 @@ def prepare(
     present, cohort = _participation(participation, problem.clients, rounds)
     _check_weight(problem.weights, present, cohort)
     stop = stop or Stop()
+    if not search and stop.gap is None and stop.distance is None:
+        problem = problem.without_search()
     stop.limits(problem)
     check_plan(algorithm, tau, eta)
     check_prox(algorithm, problem)

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from fedlin.core import Algorithm, Recipe
+from fedlin.core import Algorithm, Phase, Recipe
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, Site, play_round
 from fedlin.layout import EVERYWHERE, SHARED_OUT, each_client
 from fedlin.problems.problem import Measures, measure, unmeasured
 
+Structure = Algorithm[Any, Any] | tuple[Any, ...]  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
 
@@ -62,7 +63,7 @@ class Records(NamedTuple):
 class Shape:
     """Everything that fixes the program; equal shapes share one."""
 
-    algorithm: Algorithm[Any, Any] | tuple[Any, ...]  # itself, or its recipe without numbers
+    algorithm: Structure
     opening: bool
     site: Site
     survey: int | None  # clients at a time when measuring
@@ -71,18 +72,18 @@ class Shape:
     seldom: bool  # whether some rounds go unmeasured
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
-    def phases(self, numbers: dict[str, Any]) -> Any:
-        """The algorithm's phases with these numbers."""
-        algorithm = self.algorithm
-        if isinstance(algorithm, tuple):
-            algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
-        return algorithm.opening if self.opening else algorithm.phases
 
-
-def structure(algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any] | tuple[Any, ...]:
+def structure(algorithm: Algorithm[Any, Any]) -> Structure:
     """What of an algorithm fixes its program."""
     recipe = algorithm.recipe
     return algorithm if recipe is None else (recipe.build, recipe.structure)
+
+
+def phases_of(algorithm: Structure, opening: bool, numbers: dict[str, Any]) -> tuple[Phase[Any, Any], ...]:
+    """The phases of the first round or of a later one, with these numbers."""
+    if isinstance(algorithm, tuple):
+        algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
+    return algorithm.opening if opening and algorithm.opening else algorithm.phases
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:
@@ -115,7 +116,7 @@ def program(shape: Shape) -> Any:
         )
         crowd = inputs.crowd
         server, states, calls = play_round(
-            shape.phases(inputs.numbers),
+            phases_of(shape.algorithm, shape.opening, inputs.numbers),
             shape.site,
             state.server,
             clients,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedlin.checks import positive_integer
 from fedlin.core import Algorithm
 from fedlin.devices import Devices, make_mesh
 from fedlin.engines import checkpoint as saved
@@ -17,6 +18,7 @@ from fedlin.engines.log import NAMES, Log
 from fedlin.engines.member import Participation, check_rounds, prepare
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
+from fedlin.engines.stream import Stream
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
@@ -44,6 +46,7 @@ def simulate(
     iterates: bool | None = None,
     devices: Devices = None,
     measure_every: int | None = None,
+    chunk: int | None = None,
 ) -> Result:
     """Run `rounds` rounds and measure the model after each.
 
@@ -55,6 +58,10 @@ def simulate(
     To measure is to ask every client. With `measure_every=k` it happens after every k rounds and after the last; the
     rest of the rounds have NaN, and a `stop` looks at the measured ones only. By default k is 1, unless a round draws
     one client in a hundred or fewer of a problem that needs asking: then k is clients / drawn, rounded up.
+
+    With `chunk=10_000` the clients' data and states stay on the host, where NumPy's memory-mapped arrays may hold them,
+    and so many clients at a time visit the device: for what exceeds its memory. The result is the same to rounding.
+    Such a run does not search for x*: gap and distance are there if `problem.minimizer` was asked for before.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -75,18 +82,27 @@ def simulate(
         weights=weights,
         stop=stop,
         measure_every=measure_every,
+        search=chunk is None,
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
     mesh = make_mesh(devices, member.problem.clients)
+    if chunk is not None and positive_integer("chunk", chunk) and mesh is not None:
+        raise ArgumentError(
+            f"chunk = {chunk} and devices = {devices!r}: chunks go to one device; give one or the other."
+        )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
-        batch = Batch([member], rounds, layout, iterates, mesh)
+        batch: Batch | Stream = (
+            Batch([member], rounds, layout, iterates, mesh)
+            if chunk is None
+            else Stream(member, layout, iterates, chunk)
+        )
         log = batch.logs[0]
-        identity = member.identity(batch.block, mesh) if checkpoint is not None else {}
+        identity = member.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
             batch.resume(saved.read(checkpoint.path, identity))
         status: Status = "done"

@@ -162,6 +162,16 @@ class Problem:
         """f*."""
         return float(self.optimum.value)
 
+    searches = True  # whether `solve` takes many passes over data in memory, as it does where nothing else is known
+
+    def without_search(self) -> "Problem":
+        """The same problem, its optimum known only if it was asked for before or takes no search."""
+        if not self.searches or "known_optimum" in self.__dict__:
+            return self
+        other = copy.copy(self)
+        other.known_optimum = self.__dict__.get("optimum")
+        return other
+
     # Evaluation, in the problem's own precision.
 
     def loss(self, x: ArrayLike) -> float:
@@ -248,10 +258,22 @@ def measure(
 ) -> Measures:
     """The measures of a model, as traced code; `each` applies a function to every client."""
     if optimum is not None and optimum.hessian is not None:
-        move = x - optimum.x
-        force = optimum.hessian @ move
-        gap = move @ force / 2
-        return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+        return closed_form(optimum, x)
+    return conclude(objective, survey(objective, data, weights, optimum, x, each), optimum, x)
+
+
+def closed_form(optimum: Optimum, x: Vector) -> Measures:
+    """The measures where f is quadratic: f(x) - f* = ½(x - x*)ᵀH(x - x*)."""
+    move = x - optimum.x
+    force = optimum.hessian @ move
+    gap = move @ force / 2
+    return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+
+
+def survey(
+    objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
+) -> tuple[Scalar, Vector, Scalar]:
+    """Σ w_i f_i(x), Σ w_i ∇f_i(x) and Σ w_i (f_i(x) - f_i(x*) - ⟨∇f_i(x*), x - x*⟩), over any part of the clients."""
 
     def one(client: Data) -> tuple[Scalar, Vector, Scalar]:
         known = optimum is not None and objective.divergence is not None
@@ -259,14 +281,18 @@ def measure(
         return objective.loss(client, x), objective.grad(client, x), gap
 
     losses, grads, gaps = each(one, data)
-    loss = weights @ losses
-    gap = weights @ gaps
+    return weights @ losses, weights @ grads, weights @ gaps
+
+
+def conclude(objective: Objective, sums: tuple[Scalar, Vector, Scalar], optimum: Optimum | None, x: Vector) -> Measures:
+    """The measures from what a survey of all clients found."""
+    loss, grad, gap = sums
     distance = jnp.full((), jnp.nan, x.dtype)
     if optimum is not None:
         distance = jnp.sum((x - optimum.x) ** 2)
         if objective.divergence is None:
             gap = loss - optimum.value
-    return Measures(loss, jnp.linalg.norm(weights @ grads), gap, distance)
+    return Measures(loss, jnp.linalg.norm(grad), gap, distance)
 
 
 @cache
