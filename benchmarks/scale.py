@@ -69,7 +69,7 @@ def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
     }
 
 
-def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 2000) -> dict[str, Any]:
+def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dict[str, Any]:
     """A cohort drawn from very many clients against a federation of its size, as measured by default and not at all."""
     few, many = federation(COHORT), federation(most)
     drawn = {"participation": COHORT / most}

@@ -60,11 +60,9 @@ class Stream:
         """Play one round."""
         parts = _split(self._who(), self.chunk)
         opening = self.done == 0 and self.member.algorithm.opening is not None
-        if (
-            opening not in self._compiled
-        ):  # compile on one chunk of which nothing is kept, for the clock to see rounds only
+        if opening not in self._compiled:  # on chunks of which nothing is kept, so that the clock sees rounds only
             self._compiled.add(opening)
-            self._play(parts[:1], opening, keep=False)
+            self._play(parts[:2], opening, keep=False)
         began = time.perf_counter()
         self.server, calls = self._play(parts, opening, keep=True)
         self.done += 1
@@ -76,7 +74,7 @@ class Stream:
         lost = far or (due and not (np.isfinite(found.loss) and np.isfinite(found.grad_norm)))
         status = DIVERGED if lost else STOPPED if self._reached(found) else RUNNING
         rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
-        records = Records(x[None], rows, np.array([calls], np.int32), np.int32(1), np.int32(status))
+        records = Records(x[None], rows, np.array([calls]), np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
         return records
 
@@ -93,7 +91,9 @@ class Stream:
         """The server's state after the round and the gradients it took; the clients' states change in place."""
         member, dtype = self.member, self.member.problem.dtype
         weights, crowd = member.problem.weights, self._crowd
-        answering = sum(float(weights[part].sum()) for part in parts)
+        answering = (
+            sum(float(weights[part].sum()) for part in parts) or 1.0
+        )  # a round's is above 0, a trial's may not be
         largest = max(float(weights[part].max()) for part in parts) / answering
         eta = crowd.eta[self.done] if crowd.eta.ndim else crowd.eta
         central = (np.asarray(answering, dtype) / crowd.weight, eta, np.asarray(largest, dtype))

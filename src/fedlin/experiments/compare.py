@@ -158,8 +158,7 @@ def _figure(results: dict[str, list[Result]], measure: str) -> Figure:
 
 def _curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> Curve:
     longest = max(len(run.loss) for run in runs)
-    looked = next(run.measured for run in runs if len(run.loss) == longest)
-    kept = looked[np.unique(np.linspace(0, len(looked) - 1, POINTS).astype(int))]
+    kept = np.unique(np.linspace(0, longest - 1, POINTS).astype(int))
     y = np.array([_padded(getattr(run, measure), longest, run.status == "diverged") for run in runs])[:, kept]
     if unit == "rounds":
         x = kept.astype(np.float64)
