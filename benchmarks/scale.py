@@ -1,29 +1,120 @@
-"""Many clients in one process: 100,000 of 20×20, logistic, ten local steps; seconds a round and peak memory."""
+"""Many clients in one process: logistic regression of 20 rows and 20 features, ten local steps, float32.
 
+A round's time per client from 10³ to 10⁶ of them, and a cohort of 1,000 drawn from 10⁶ against a federation of 1,000,
+in memory and in chunks from a memory-mapped file. Ways are timed in turns, so that a busy machine slows all alike, and
+ratios are of the same turn: `python -m benchmarks.scale [FILE]` writes them as JSON too.
+"""
+
+import json
 import resource
-import time
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 
 import fedlin
+from fedlin import Plan, problems, simulate
+from fedlin.problems import Problem
+
+ROWS, FEATURES, STEPS = 20, 20, 10
+MOST, COHORT = 10**6, 1000
+REPEATS = 5
+
+
+def federation(clients: int, folder: str | None = None) -> Problem:
+    """Logistic clients whose minimiser nobody searches for; in files of `folder`, mapped, where one is given."""
+    draw = np.random.default_rng(0)
+    shape = (clients, ROWS, FEATURES)
+    if folder is None:
+        X: Any = draw.standard_normal(shape, np.float32)
+    else:
+        path = f"{folder}/X.npy"
+        written = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        for first in range(0, clients, 10_000):
+            part = written[first : first + 10_000]
+            part[:] = draw.standard_normal(part.shape, np.float32)
+        written.flush()
+        X = np.load(path, mmap_mode="r")
+    y = np.where(draw.random(shape[:2], np.float32) < 0.5, np.float32(-1), np.float32(1))
+    return problems.logistic(X, y, l2=0.1).without_search()
+
+
+def seconds(problem: Problem, rounds: int, **options: Any) -> float:
+    """Seconds a round, measures included, compilation not."""
+    run = simulate(fedlin.fedlin(), problem, Plan(STEPS, 0.01), rounds, iterates=False, **options)
+    return float(run.seconds[-1]) / rounds
+
+
+def medians(ways: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """The times of every way, in turns; the first turn, which compiles, is left out."""
+    turns = [{name: way() for name, way in ways.items()} for _ in range(repeats + 1)]
+    return {name: [turn[name] for turn in turns[1:]] for name in ways}
+
+
+def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
+    """All clients in every round: seconds a round, and what that is for each client."""
+    instances = {count: federation(count) for count in (10**3, 10**4, 10**5, 10**6) if count <= most}
+    ways = {f"{m:,}": partial(seconds, problem, max(1, 10**5 // m)) for m, problem in instances.items()}
+    times = {name: np.array(found) for name, found in medians(ways, repeats).items()}
+    each = {name: found / int(name.replace(",", "")) for name, found in times.items()}
+    return {
+        "figure": "all clients in every round",
+        "seconds a round": {name: float(np.median(found)) for name, found in times.items()},
+        "per client over that of 1,000": {name: float(np.median(t / each["1,000"])) for name, t in each.items()},
+    }
+
+
+def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dict[str, Any]:
+    """A cohort drawn from very many clients against a federation of its size, as measured by default and not at all."""
+    few, many = federation(COHORT), federation(most)
+    drawn = {"participation": COHORT / most}
+    with tempfile.TemporaryDirectory() as folder:
+        mapped = federation(most, folder)
+        never = {"measure_every": rounds + 1}
+        times = medians(
+            {
+                "federation": partial(seconds, few, rounds),
+                "cohort": partial(seconds, many, rounds, **drawn),
+                "federation in chunks": partial(seconds, few, rounds // 10, chunk=COHORT, **never),
+                "cohort in chunks": partial(seconds, mapped, rounds // 10, chunk=COHORT, **drawn, **never),
+            },
+            repeats,
+        )
+    pairs = {"cohort": "federation", "cohort in chunks": "federation in chunks"}
+    ratios = {way: np.divide(times[way], times[base]) for way, base in pairs.items()}
+    return {
+        "figure": f"{COHORT:,} drawn of {most:,} clients over a federation of {COHORT:,}",
+        "seconds a round": {way: float(np.median(values)) for way, values in times.items()},
+        "ratio": {way: float(np.median(values)) for way, values in ratios.items()},
+        "range": {way: [float(values.min()), float(values.max())] for way, values in ratios.items()},
+    }
 
 
 def measure(clients: int = 100_000) -> dict[str, str]:
-    """One row; run it in a process of its own, since peak memory is the process's."""
-    draw = np.random.default_rng(0)
-    X = draw.standard_normal((clients, 20, 20))
-    y = np.where(draw.random((clients, 20)) < 0.5, -1.0, 1.0)
-    problem = fedlin.problems.logistic(X, y, l2=0.1)
+    """One row for the table of all benchmarks; run it in a process of its own, since peak memory is the process's."""
     rounds = 5
-    plan = fedlin.Plan(tau=10, eta=0.01)
-    result = fedlin.simulate(fedlin.fedlin(), problem, plan, rounds)
     return {
         "clients": f"{clients:,}",
-        "seconds a round": f"{result.seconds[-1] / rounds:.3f}",
+        "seconds a round": f"{seconds(federation(clients), rounds):.3f}",
         "peak memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB",
     }
 
 
+def main() -> None:
+    """Print, and write the file that was named."""
+    found = []
+    for figure in (cohorts, growth):
+        found.append(figure())
+        print(json.dumps(found[-1], indent=1), flush=True)
+    if len(sys.argv) > 1:
+        about = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "repeats": REPEATS}
+        Path(sys.argv[1]).write_text(json.dumps({**about, "figures": found}, indent=1, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
-    began = time.perf_counter()
-    print(measure(), f"{time.perf_counter() - began:.1f} s in all")
+    main()

@@ -21,7 +21,7 @@ from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.engines.member import Member, prepare
-from fedlin.engines.round import Clients, Cohort, play_round
+from fedlin.engines.round import Clients, Cohort, Site, play_round
 from fedlin.errors import FedLinError
 from fedlin.payloads import decode
 from fedlin.precision import precision
@@ -228,10 +228,10 @@ def test_the_state_keeps_its_structure(row: Row) -> None:
 
         def play(phases: Any, server: Any, states: Any) -> Any:
             clients = Clients(jnp.arange(CLIENTS), inputs.data, None, inputs.weights, inputs.tau, inputs.eta, states)
-            objective = problem().objective
+            site = Site(problem().objective, None, None)
             number = jnp.zeros((), jnp.int32)
             seed = jax.random.key(inputs.seed)
-            return play_round(phases, objective, None, None, server, clients, Cohort(), seed, number)[:2]
+            return play_round(phases, site, server, clients, inputs.crowd, Cohort(), seed, number)[:2]
 
         def facts(state: Any) -> Any:
             described = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), state)

@@ -10,6 +10,8 @@ from scipy import sparse
 
 from fedlin.errors import ArgumentError, DataError, FedLinError
 
+_PIECE = 2**22  # entries looked at together
+
 
 def positive_integer(name: str, value: Any) -> int:
     """`value` as an int, if it is a whole number of at least one."""
@@ -49,6 +51,13 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 def is_sparse(value: Any) -> bool:
     """Whether this is one of SciPy's sparse arrays or matrices."""
     return bool(sparse.issparse(value))
+
+
+def all_finite(array: NDArray[Any]) -> bool:
+    """Whether no entry is NaN or infinite, looked at in pieces so that a memory-mapped array stays on disk."""
+    step = max(1, _PIECE * len(array) // max(1, array.size)) if array.ndim else 1
+    pieces = (array[first : first + step] for first in range(0, len(array), step)) if array.ndim else (array,)
+    return all(bool(np.all(np.isfinite(piece))) for piece in pieces)
 
 
 def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> NDArray[Any]:

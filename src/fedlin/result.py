@@ -39,7 +39,8 @@ class Result:
     """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
 
     `bytes_up` and `bytes_down` count every client's messages; `distance` is squared. A run that diverged has
-    its last finite round at the end and says in `diverged_at` which round was the first that was not.
+    its last finite round at the end and says in `diverged_at` which round was the first that was not. Where not every
+    round was measured (`simulate(measure_every=...)`), loss, grad_norm, gap and distance are NaN after the others.
     """
 
     algorithm: str
@@ -62,6 +63,11 @@ class Result:
     def rounds(self) -> int:
         """How many rounds were played."""
         return len(self.loss) - 1
+
+    @property
+    def measured(self) -> Array:
+        """The rounds after which loss, gradient norm, gap and distance were measured; the first and last always are."""
+        return np.flatnonzero(~np.isnan(self.loss))
 
     @property
     def gap(self) -> Array:
@@ -96,8 +102,10 @@ class Result:
     def __repr__(self) -> str:
         last = f"gap {self._gap[-1]:.3g}" if self._gap is not None else f"gradient norm {self.grad_norm[-1]:.3g}"
         end = f", diverged in round {self.diverged_at}" if self.diverged_at is not None else ""
+        looks = len(self.measured) - 1
+        seldom = "" if looks == self.rounds else f" ({looks} measured)"
         return (
-            f"<Result {self.algorithm}: {self.status} after {self.rounds} rounds{end}, {last}, "
+            f"<Result {self.algorithm}: {self.status} after {self.rounds} rounds{seldom}{end}, {last}, "
             f"{self.bytes_up[-1]:,} bytes up, {self.bytes_down[-1]:,} down, "
             f"{self.gradients[-1]:,} gradients, {self.seconds[-1]:.3g} s>"
         )
@@ -128,7 +136,7 @@ class Result:
         if ax is None:
             ax = Figure(figsize=(4, 3), layout="constrained").add_subplot()
         across = np.arange(self.rounds + 1) if x == "rounds" else getattr(self, x)
-        ax.plot(across, getattr(self, y), **{"label": self.algorithm, **line})
+        ax.plot(across[self.measured], getattr(self, y)[self.measured], **{"label": self.algorithm, **line})
         if y != "loss":
             ax.set_yscale("log")
         ax.set_xlabel(AXES[x])

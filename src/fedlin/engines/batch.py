@@ -13,9 +13,12 @@ from fedlin.engines.log import Log, ended, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
-from fedlin.errors import CheckpointError
+from fedlin.engines.round import Site
 from fedlin.layout import BY_MEMBER, EVERYWHERE, choose_block, one_pass_block
 from fedlin.problems.problem import Measures
+from fedlin.result import Result, Status
+
+ALIKE = ("limits", "every", "last")  # inputs that the members of a batch share
 
 
 class Batch:
@@ -33,7 +36,8 @@ class Batch:
         # Every core takes as many members: the last is repeated, and over before it begins.
         idle = 0 if self.spread is None else -len(members) % self.spread.size
         self.members = members + [members[-1]] * idle
-        self.block = choose_block(layout, data, problem.clients, first.tau, first.looped)
+        active = first.cohort or problem.clients
+        self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.members]
@@ -49,7 +53,7 @@ class Batch:
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
-            if any(value <= limit for value, limit in zip(log.latest(), members[number].limits, strict=True)):
+            if any(value <= limit for value, limit in zip(log.seen, members[number].limits, strict=True)):
                 self.status[number] = STOPPED
 
     def _starts(self) -> list[tuple[Measures, State]]:
@@ -61,6 +65,11 @@ class Batch:
                 found = member.problem.measure(member.x0, None if self.mesh is None else data)
                 made[kind] = jax.tree.map(np.asarray, found), member.state()
         return [made[kind] for kind in kinds]
+
+    @property
+    def layout(self) -> str:
+        """How the clients are laid out, for a checkpoint to agree with."""
+        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}"
 
     @property
     def running(self) -> bool:
@@ -78,13 +87,11 @@ class Batch:
             Shape(
                 structure(first.algorithm),
                 opening,
-                first.problem.objective,
-                first.problem.sampling,
-                self.block,
+                Site(first.problem.objective, first.problem.sampling, self.block, self.mesh),
                 self.survey,
                 capacity,
                 first.cohort,
-                self.mesh,
+                first.every > 1,
                 self.spread,
                 None if single else differing,
             )
@@ -92,7 +99,7 @@ class Batch:
         status = jnp.asarray(self.status[0] if single else self.status)
         at = np.int32(self.done)
         if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
-            _finish(run(inputs, self.state, status, at, np.int32(0)))
+            self.state, _ = _finish(run(inputs, self.state, status, at, np.int32(0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
         self.state, records = _finish(run(inputs, self.state, status, at, np.int32(count)))
@@ -111,11 +118,11 @@ class Batch:
             each = [
                 member.inputs(self.done, capacity, data) for member, data in zip(self.members, self._data, strict=True)
             ]
-            # The limits are the same for all; of the rest, what is not the very same arrays is stacked.
+            # When to measure and to stop is the same for all; of the rest, what is not the very same arrays is stacked.
             differing = frozenset(
                 name
                 for name in Inputs._fields
-                if name != "limits" and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
+                if name not in ALIKE and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
             )
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
             self._inputs = (capacity, self._placed(merged, differing), differing)
@@ -141,6 +148,13 @@ class Batch:
             *(jax.device_put(part, own if name in differing else whole) for name, part in inputs._asdict().items())
         )
 
+    def result(self, number: int, status: Status) -> Result:
+        """A member's run as the user gets it, the last model measured whether it was its turn or not."""
+        log, data = self.logs[number], None if self.mesh is None else self._data[number]
+        if not log.measured:
+            log.fill(self.members[number].problem.measure(log.columns["x"][-1][-1], data))
+        return log.result(status)
+
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs, of a single run."""
         leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
@@ -150,16 +164,14 @@ class Batch:
         """Go on from what `arrays` returned, if there is anything."""
         if arrays is None:
             return
-        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
-        rounds = len(log["loss"]) - 1
-        if rounds > self.rounds:
-            raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {self.rounds}: ask for more.")
-        if self.logs[0].iterates and len(log["x"]) != rounds + 1:
-            raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
-        self.logs[0].restore(log)
-        self.done = rounds
+        self.done = self.logs[0].resume(arrays, self.rounds)
         leaves, shape = jax.tree.flatten(self.state)
         self.state = jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
+
+
+def of_clients(data: Any, count: int) -> Any:
+    """The shape of the data of so many clients."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)  # type: ignore[no-untyped-call]
 
 
 def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:

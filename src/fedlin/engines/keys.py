@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from fedlin.core import Key, Scalar
 
 _COHORT = 2**31 - 1  # a phase number no algorithm reaches
+_FEW = 4  # a cohort is drawn one by one where the clients are at least so many times more, and dealt from all otherwise
 _DESCENT = 2**31 - 1  # keeps the local steps' draws apart from those an algorithm makes itself
 
 
@@ -41,5 +42,29 @@ def descent_key(client: Key) -> Key:
 
 
 def draw_cohort(seed: Key, round_index: Scalar, clients: int, size: int) -> jax.Array:
-    """The numbers of the clients that take part in a round, in order."""
-    return jnp.sort(jax.random.permutation(cohort_key(seed, round_index), clients)[:size])
+    """The numbers of the clients that take part in a round, in order: every set of `size` is equally likely.
+
+    The work is that of `size` clients, however many there are.
+    """
+    key = cohort_key(seed, round_index)
+    if _FEW * size > clients:
+        return jnp.sort(jax.random.permutation(key, clients)[:size])
+
+    def draw(carry: tuple[Scalar, Scalar, jax.Array]) -> tuple[Scalar, Scalar, jax.Array]:
+        attempt, _, _ = carry
+        numbers = jax.random.randint(jax.random.fold_in(key, attempt), (2 * size,), 0, clients, jnp.int32)
+        return attempt + 1, *_first_distinct(numbers, size, clients)
+
+    none = jnp.zeros((), jnp.int32)
+    # Twice as many as needed hold enough that differ, but for a chance that falls exponentially in `size`.
+    _, _, cohort = jax.lax.while_loop(lambda c: c[1] < size, draw, (none, none, jnp.zeros(size, jnp.int32)))
+    return cohort
+
+
+def _first_distinct(numbers: jax.Array, size: int, none: int) -> tuple[Scalar, jax.Array]:
+    """How many of the numbers differ, and the first `size` that do, in order; `none` stands where there are too few."""
+    order = jnp.argsort(numbers, stable=True)
+    repeats = jnp.diff(numbers[order], prepend=-1) == 0
+    fresh = jnp.zeros_like(repeats).at[order].set(~repeats)
+    seen = jnp.cumsum(fresh, dtype=jnp.int32)
+    return seen[-1], jnp.sort(jnp.where(fresh & (seen <= size), numbers, none))[:size]

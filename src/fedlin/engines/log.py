@@ -6,6 +6,7 @@ import numpy as np
 
 from fedlin.engines.member import Member
 from fedlin.engines.program import DIVERGED, RUNNING, STOPPED, Records
+from fedlin.errors import CheckpointError
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
@@ -29,6 +30,7 @@ class Log:
             "seconds": [np.zeros(1)],
         }
         self.rounds = 0
+        self.seen = first  # the latest measures there are
 
     def extend(self, records: Records, seconds: float) -> int:
         """Take in a chunk of one member's records; returns its status."""
@@ -55,11 +57,23 @@ class Log:
                 else:
                     column.append(rows[name])
         self.rounds += kept
+        self._look_back(rows)
         return status
 
-    def latest(self) -> Measures:
-        """The measures after the last round."""
-        return Measures(*(float(self.columns[name][-1][-1]) for name in Measures._fields))
+    def _look_back(self, rows: dict[str, Any]) -> None:
+        measured = np.flatnonzero(~np.isnan(rows["loss"]))
+        if measured.size:
+            self.seen = Measures(*(rows[name][measured[-1]] for name in Measures._fields))
+
+    @property
+    def measured(self) -> bool:
+        """Whether the last model was measured."""
+        return not np.isnan(self.columns["loss"][-1][-1])
+
+    def fill(self, found: Measures) -> None:
+        """Take in the measures of the last model."""
+        for name, value in found._asdict().items():
+            self.columns[name][-1] = np.append(self.columns[name][-1][:-1], np.asarray(value))
 
     def cut(self, rounds: int, x: Any) -> None:
         """Forget what came after `rounds`; `x` is the model then."""
@@ -73,11 +87,19 @@ class Log:
         """Every column as one array."""
         return {name: np.concatenate(column) for name, column in self.columns.items()}
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """Go on from what `arrays` returned."""
+    def resume(self, arrays: dict[str, Any], most: int) -> int:
+        """Go on from a checkpoint, unless it is of more than `most` rounds or keeps too little; the rounds played."""
+        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
+        rounds = len(log["loss"]) - 1
+        if rounds > most:
+            raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {most}: ask for more.")
+        if self.iterates and len(log["x"]) != rounds + 1:
+            raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
         for name in self.columns:
-            self.columns[name] = [arrays[name]]
-        self.rounds = len(arrays["loss"]) - 1
+            self.columns[name] = [log[name]]
+        self.rounds = rounds
+        self._look_back(log)
+        return rounds
 
     def result(self, status: Status) -> Result:
         """The run as the user gets it."""

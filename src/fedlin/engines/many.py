@@ -36,6 +36,7 @@ def simulate_many(
     progress: bool = False,
     layout: str = "auto",
     iterates: bool | None = None,
+    measure_every: int | None = None,
 ) -> list[Result]:
     """One Result for each member. Give one algorithm, problem, plan or seed for all, or a list with one each.
 
@@ -75,6 +76,7 @@ def simulate_many(
             participation=participation,
             weights=None,
             stop=stop,
+            measure_every=measure_every,
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
     ]
@@ -91,8 +93,9 @@ def simulate_many(
                     batch.advance(rounds - batch.done)
                     shown.update(position * rounds + batch.done, "")
             ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
-            for number, log, status in zip(numbers, batch.logs, batch.status[: len(numbers)], strict=True):
-                results[number] = log.result(ended if status == RUNNING else NAMES[int(status)])
+            for place, number in enumerate(numbers):
+                status = int(batch.status[place])
+                results[number] = batch.result(place, ended if status == RUNNING else NAMES[status])
     return [results[number] for number in range(total)]
 
 
@@ -114,5 +117,6 @@ def _kind(member: Member) -> Any:
         tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves),
         member.tau.shape,
         member.cohort,
+        member.every,
         member.present is None,
     )

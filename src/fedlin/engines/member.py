@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
 from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, STRONG_CONVEXITY, Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.program import Inputs, State
+from fedlin.engines.round import Crowd
 from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError, PlanError
@@ -21,6 +21,7 @@ from fedlin.problems.problem import Measures, Problem
 
 Array = NDArray[Any]
 Participation = float | ArrayLike
+RARE = 100  # clients to each that takes part, from which not every round is measured unless asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,8 @@ class Member:
     x0: Array
     stop: Stop
     sizes: RoundSize
+    rounds: int
+    every: int  # rounds from one measure to the next
 
     def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
@@ -51,16 +54,25 @@ class Member:
             seed=np.uint32(self.seed),
             limits=self.limits,
             start=self.x0,
+            every=np.int32(self.every),
+            last=np.int32(self.rounds),
             **self.windows(first, capacity),
         )
 
     def windows(self, first: int, capacity: int) -> dict[str, Any]:
         """The inputs that move on with the rounds."""
+        eta = _window(self.eta, first, capacity)
         return {
             "tau": _window(self.tau, first, capacity),
-            "eta": _window(self.eta, first, capacity).astype(self.problem.dtype),
+            "eta": eta.astype(self.problem.dtype),
+            "crowd": self.crowd(eta),
             "present": None if self.present is None else _window(self.present, first, capacity),
         }
+
+    def crowd(self, eta: Array) -> Crowd:
+        """What the server knows of all clients together, of one round or of each row of η."""
+        weights, dtype = self.problem.weights, self.problem.dtype
+        return Crowd(np.asarray(weights.sum(), dtype), np.asarray(eta @ weights / weights.sum(), dtype))
 
     @property
     def limits(self) -> Measures:
@@ -84,7 +96,8 @@ class Member:
         x = jnp.asarray(self.x0)
         one = self.algorithm.init_client(x)
         everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
-        return State(self.algorithm.init_server(x), everyone)
+        # Copies, since a program takes its state over and no buffer can be given twice.
+        return State(jax.tree.map(jnp.copy, self.algorithm.init_server(x)), everyone)
 
     def answering(self, first: int, count: int) -> Array:
         """How many clients take part in each of the rounds."""
@@ -99,7 +112,7 @@ class Member:
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 
-    def identity(self, block: int | None, mesh: Mesh | None) -> dict[str, str]:
+    def identity(self, layout: str) -> dict[str, str]:
         """What must agree for a checkpoint to go on from, by name."""
         problem = self.problem
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
@@ -111,7 +124,7 @@ class Member:
             "seed": str(self.seed),
             "starting point": digest(self.x0),
             "participation": digest(self.present, self.cohort),
-            "layout": f"{block} on {1 if mesh is None else mesh.size}",
+            "layout": layout,
         }
 
 
@@ -126,8 +139,13 @@ def prepare(
     participation: Participation,
     weights: ArrayLike | None,
     stop: Stop | None,
+    measure_every: int | None = None,
+    search: bool = True,
 ) -> Member:
-    """Check everything a user gave, before anything is compiled."""
+    """Check everything a user gave, before anything is compiled.
+
+    `search` says whether x* is worth a search that holds all data in memory; a stop that needs it always is.
+    """
     for name, value, kind in (
         ("algorithm", algorithm, Algorithm),
         ("problem", problem, Problem),
@@ -144,6 +162,8 @@ def prepare(
     present, cohort = _participation(participation, problem.clients, rounds)
     _check_weight(problem.weights, present, cohort)
     stop = stop or Stop()
+    if not search and stop.gap is None and stop.distance is None:
+        problem = problem.without_search()
     stop.limits(problem)
     check_plan(algorithm, tau, eta)
     check_prox(algorithm, problem)
@@ -171,6 +191,8 @@ def prepare(
         problem.start if x0 is None else problem.check_point(x0, "x0"),
         stop,
         message_sizes(algorithm, problem),
+        rounds,
+        _how_often(problem, cohort) if measure_every is None else positive_integer("measure_every", measure_every),
     )
 
 
@@ -232,6 +254,17 @@ def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> 
     empty = np.flatnonzero(present @ weights == 0) if present is not None else np.zeros(0)
     if empty.size:
         raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
+
+
+def _how_often(problem: Problem, cohort: int | None) -> int:
+    """Rounds from one measure to the next: one, or so many that measuring costs a cohort's round as it would its own.
+
+    To measure is to ask every client. Where a round asks one in a hundred or fewer, that would be nearly all its cost.
+    """
+    if cohort is None or RARE * cohort > problem.clients:
+        return 1
+    optimum = problem.known_optimum
+    return 1 if optimum is not None and optimum.hessian is not None else -(-problem.clients // cohort)
 
 
 def check_rounds(rounds: int) -> int:

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.core import Algorithm, Recipe
+from fedlin.core import Algorithm, Phase, Recipe
 from fedlin.engines.keys import draw_cohort
-from fedlin.engines.round import Clients, Cohort, play_round
+from fedlin.engines.round import Clients, Cohort, Site, play_round
 from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT, each_client
-from fedlin.problems.objective import Objective, Sampling
-from fedlin.problems.problem import Measures, measure
+from fedlin.problems.problem import Measures, measure, unmeasured
 
+Structure = Algorithm[Any, Any] | tuple[Any, ...]  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
 
@@ -33,10 +33,13 @@ class Inputs(NamedTuple):
     optimum: Any  # an Optimum, or None
     tau: Any  # (m,), or (capacity, m) where the plan changes every round
     eta: Any
+    crowd: Any  # a Crowd; its eta is (capacity,) where the plan changes every round
     present: Any  # (capacity, m) or None
     seed: Any
     limits: Any  # Measures: stop when a measure is at most its limit; -inf means never
     start: Any  # x0
+    every: Any  # rounds from one measure to the next
+    last: Any  # the round that is measured whatever its number
 
 
 class State(NamedTuple):
@@ -60,30 +63,28 @@ class Records(NamedTuple):
 class Shape:
     """Everything that fixes the program; equal shapes share one."""
 
-    algorithm: Algorithm[Any, Any] | tuple[Any, ...]  # itself, or its recipe without numbers
+    algorithm: Structure
     opening: bool
-    objective: Objective
-    sampling: Sampling | None
-    block: int | None  # clients at a time in the phases
+    site: Site
     survey: int | None  # clients at a time when measuring
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
-    mesh: Mesh | None = None  # the devices that share the clients
+    seldom: bool  # whether some rounds go unmeasured
     spread: Mesh | None = None  # the devices that share the members of a batch
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
-    def phases(self, numbers: dict[str, Any]) -> Any:
-        """The algorithm's phases with these numbers."""
-        algorithm = self.algorithm
-        if isinstance(algorithm, tuple):
-            algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
-        return algorithm.opening if self.opening else algorithm.phases
 
-
-def structure(algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any] | tuple[Any, ...]:
+def structure(algorithm: Algorithm[Any, Any]) -> Structure:
     """What of an algorithm fixes its program."""
     recipe = algorithm.recipe
     return algorithm if recipe is None else (recipe.build, recipe.structure)
+
+
+def phases_of(algorithm: Structure, opening: bool, numbers: dict[str, Any]) -> tuple[Phase[Any, Any], ...]:
+    """The phases of the first round or of a later one, with these numbers."""
+    if isinstance(algorithm, tuple):
+        algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
+    return algorithm.opening if opening and algorithm.opening else algorithm.phases
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:
@@ -114,29 +115,36 @@ def program(shape: Shape) -> Any:
             inputs.eta[index] if inputs.eta.ndim == 2 else inputs.eta,
             state.clients,
         )
+        crowd = inputs.crowd
         server, states, calls = play_round(
-            shape.phases(inputs.numbers),
-            shape.objective,
-            shape.sampling,
-            shape.block,
+            phases_of(shape.algorithm, shape.opening, inputs.numbers),
+            shape.site,
             state.server,
             clients,
+            crowd._replace(eta=crowd.eta[index]) if crowd.eta.ndim else crowd,
             cohort,
             seed,
             first + index,
-            shape.mesh,
         )
         x = server.x
-        found = measure(
-            shape.objective,
-            inputs.data,
-            inputs.weights,
-            inputs.optimum,
-            x,
-            lambda function, *arrays: each_client(function, shape.survey, shape.mesh)(*arrays),
-        )
+
+        def look() -> Measures:
+            return measure(
+                shape.site.objective,
+                inputs.data,
+                inputs.weights,
+                inputs.optimum,
+                x,
+                lambda function, *arrays: each_client(function, shape.survey, shape.site.mesh)(*arrays),
+            )
+
+        done = first + index + 1
+        due = (done % inputs.every == 0) | (done == inputs.last)
+        found = jax.lax.cond(due, look, lambda: unmeasured(x.dtype)) if shape.seldom else look()
         horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
-        inside = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm) & (jnp.linalg.norm(x) < horizon)
+        inside = jnp.linalg.norm(x) < horizon
+        measured = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)
+        inside &= measured | ~due if shape.seldom else measured
         reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, inputs.limits, strict=True)]))
         status = jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
         return State(server, states), x, found, calls, status
@@ -194,7 +202,9 @@ def program(shape: Shape) -> Any:
             out_specs=(own, Records(later, later, later, own, own)),
             check_vma=False,
         )
-    if shape.mesh is None:
-        return jax.jit(advance)
-    whole, parts = NamedSharding(shape.mesh, EVERYWHERE), NamedSharding(shape.mesh, SHARED_OUT)
-    return jax.jit(advance, out_shardings=(State(whole, parts), whole))
+    # The state is handed over, not copied: of a million clients a round may change a few.
+    mesh, handed_over = shape.site.mesh, "state"
+    if mesh is None:
+        return jax.jit(advance, donate_argnames=handed_over)
+    whole, parts = NamedSharding(mesh, EVERYWHERE), NamedSharding(mesh, SHARED_OUT)
+    return jax.jit(advance, donate_argnames=handed_over, out_shardings=(State(whole, parts), whole))

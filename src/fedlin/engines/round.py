@@ -7,11 +7,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from fedlin.core import Central, Key, Phase, Scalar
-from fedlin.engines.keys import phase_keys
+from fedlin.engines.keys import PhaseKeys, phase_keys
 from fedlin.engines.local import make_local
 from fedlin.layout import each_client
 from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
+
+# A cohort's numbers are distinct, in order and in range, so nothing needs to be checked.
+_DRAWN: Any = {"mode": "promise_in_bounds", "unique_indices": True, "indices_are_sorted": True}
 
 
 class Clients(NamedTuple):
@@ -26,6 +29,13 @@ class Clients(NamedTuple):
     state: Any
 
 
+class Crowd(NamedTuple):
+    """What the server knows of all clients together, whoever takes part."""
+
+    weight: Any  # Σ w_i
+    eta: Any  # Σ w_i η_i / Σ w_i
+
+
 class Cohort(NamedTuple):
     """Who takes part: `index` picks clients (None: all of them), `present` says which of those answer."""
 
@@ -33,52 +43,42 @@ class Cohort(NamedTuple):
     present: Any = None
 
 
+class Site(NamedTuple):
+    """What the clients compute and how they are laid out, all of it fixed before anything is traced."""
+
+    objective: Objective
+    sampling: Sampling | None
+    block: int | None  # clients at a time
+    mesh: Mesh | None = None  # the devices that share them
+
+
 def play_round(
     phases: tuple[Phase[Any, Any], ...],
-    objective: Objective,
-    sampling: Sampling | None,
-    block: int | None,
+    site: Site,
     server: Any,
     clients: Clients,
+    crowd: Crowd,
     cohort: Cohort,
     seed: Key,
     round_index: Scalar,
-    mesh: Mesh | None = None,
 ) -> tuple[Any, Any, Scalar]:
     """The server's state and the clients' states after the round, and the gradients it took."""
-    everyone, total = clients, jnp.sum(clients.weight)
+    everyone = clients.state
     if cohort.index is not None:
-        clients = jax.tree.map(lambda leaf: leaf[cohort.index], clients)
+        others = clients._replace(index=None)
+        clients = jax.tree.map(lambda leaf: leaf.at[cohort.index].get(**_DRAWN), others)._replace(index=cohort.index)
     weight = clients.weight
     if cohort.present is not None:
         weight = weight * cohort.present.astype(weight.dtype)
-    share = jnp.sum(weight) / total
+    share = jnp.sum(weight) / crowd.weight
     weight = weight / jnp.sum(weight)
-    eta = everyone.weight @ everyone.eta / total
     states = clients.state
     calls = jnp.zeros(weight.shape, jnp.int32)
 
     for number, phase in enumerate(phases):
         keys = phase_keys(seed, round_index, number)
-        broadcast = decode(phase.down(server))
-
-        def work(client: Clients, phase: Any = phase, keys: Any = keys, broadcast: Any = broadcast) -> Any:
-            local, counter = make_local(
-                objective,
-                sampling,
-                client.data,
-                client.noise,
-                client.tau,
-                client.eta,
-                keys.client(client.index),
-                keys.shared,
-            )
-            state, message = phase.client(client.state, broadcast, local)
-            return state, decode(message), jnp.asarray(counter.calls, jnp.int32)
-
-        states, uploads, counts = each_client(work, block, mesh)(clients._replace(state=states))
-        mean = jax.tree.map(lambda leaf, w=weight: jnp.tensordot(w, leaf, 1), uploads)
-        server = phase.server(server, mean, Central(share, keys.server, keys.shared, eta, jnp.max(weight)))
+        states, mean, counts = answer(phase, keys, site, server, clients._replace(state=states, weight=weight))
+        server = phase.server(server, mean, Central(share, keys.server, keys.shared, crowd.eta, jnp.max(weight)))
         calls = calls + counts
 
     if cohort.present is not None:
@@ -89,5 +89,27 @@ def play_round(
             clients.state,
         )
     if cohort.index is not None:
-        states = jax.tree.map(lambda old, new: old.at[cohort.index].set(new), everyone.state, states)
+        states = jax.tree.map(lambda old, new: old.at[cohort.index].set(new, **_DRAWN), everyone, states)
     return server, states, jnp.sum(calls, dtype=jnp.int32)
+
+
+def answer(phase: Phase[Any, Any], keys: PhaseKeys, site: Site, server: Any, clients: Clients) -> tuple[Any, Any, Any]:
+    """The clients' part of a phase: their states, the weighted sum of their uploads, and the gradients of each."""
+    broadcast = decode(phase.down(server))
+
+    def work(client: Clients) -> Any:
+        local, counter = make_local(
+            site.objective,
+            site.sampling,
+            client.data,
+            client.noise,
+            client.tau,
+            client.eta,
+            keys.client(client.index),
+            keys.shared,
+        )
+        state, message = phase.client(client.state, broadcast, local)
+        return state, decode(message), jnp.asarray(counter.calls, jnp.int32)
+
+    states, uploads, counts = each_client(work, site.block, site.mesh)(clients)
+    return states, jax.tree.map(lambda leaf: jnp.tensordot(clients.weight, leaf, 1), uploads), counts

@@ -8,6 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
+from fedlin.checks import positive_integer
 from fedlin.core import Algorithm
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
@@ -18,6 +19,7 @@ from fedlin.engines.log import NAMES, Log
 from fedlin.engines.member import Member, Participation, check_rounds, prepare
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
+from fedlin.engines.stream import Stream
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
@@ -44,6 +46,8 @@ def simulate(
     checkpoint: str | PathLike[str] | Checkpoint | None = None,
     iterates: bool | None = None,
     devices: Devices = None,
+    measure_every: int | None = None,
+    chunk: int | None = None,
 ) -> Result:
     """Run `rounds` rounds and measure the model after each.
 
@@ -52,6 +56,14 @@ def simulate(
     run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `devices`, how many or a
     list of JAX devices, share the clients equally; left open, a CPU's cores do where that pays. `seconds` in the
     result do not count compilation.
+
+    To measure is to ask every client. With `measure_every=k` it happens after every k rounds and after the last; the
+    rest of the rounds have NaN, and a `stop` looks at the measured ones only. By default k is 1, unless a round draws
+    one client in a hundred or fewer of a problem that needs asking: then k is clients / drawn, rounded up.
+
+    With `chunk=10_000` the clients' data and states stay on the host, where NumPy's memory-mapped arrays may hold them,
+    and so many clients at a time visit the device: for what exceeds its memory. The result is the same to rounding.
+    Such a run does not search for x*: gap and distance are there if `problem.minimizer` was asked for before.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -71,18 +83,28 @@ def simulate(
         participation=participation,
         weights=weights,
         stop=stop,
+        measure_every=measure_every,
+        search=chunk is None,
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
-    mesh = _cores(member) if devices is None else make_mesh(devices, member.problem.clients)
+    mesh = _cores(member) if devices is None and chunk is None else make_mesh(devices, member.problem.clients)
+    if chunk is not None and positive_integer("chunk", chunk) and mesh is not None:
+        raise ArgumentError(
+            f"chunk = {chunk} and devices = {devices!r}: chunks go to one device; give one or the other."
+        )
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
-        batch = Batch([member], rounds, layout, iterates, mesh)
+        batch: Batch | Stream = (
+            Batch([member], rounds, layout, iterates, mesh)
+            if chunk is None
+            else Stream(member, layout, iterates, chunk)
+        )
         log = batch.logs[0]
-        identity = member.identity(batch.block, mesh) if checkpoint is not None else {}
+        identity = member.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
             batch.resume(saved.read(checkpoint.path, identity))
         status: Status = "done"
@@ -94,16 +116,15 @@ def simulate(
                 asked = _call(callbacks, log, before)
                 if asked is not None:
                     log.cut(asked, records.x[asked - before - 1])
-                    return log.result("stopped")
+                    return batch.result(0, "stopped")
                 if checkpoint is not None and batch.running and (batch.done == until or interrupt.asked):
                     saved.write(checkpoint.path, identity, batch.arrays())
-                latest = log.latest()
-                known = np.isfinite(latest.gap)
-                shown.update(batch.done, f"gap {latest.gap:.2e}" if known else f"gradient {latest.grad_norm:.2e}")
+                known = np.isfinite(log.seen.gap)
+                shown.update(batch.done, f"gap {log.seen.gap:.2e}" if known else f"gradient {log.seen.grad_norm:.2e}")
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
-    return log.result(status if batch.running else NAMES[int(batch.status[0])])
+    return batch.result(0, status if batch.running else NAMES[int(batch.status[0])])
 
 
 def _cores(member: Member) -> Mesh | None:

@@ -119,6 +119,7 @@ def _forecast(candidate: Candidate, job: Job, measure: str, target: float, pilot
             participation=job.member.participation,
             stop=Stop(**{measure: target}),
             iterates=False,
+            measure_every=1,
         )
         seen.update(zip(values, runs, strict=True))
         return [trial(value, run, measure, [target]) for value, run in zip(values, runs, strict=True)]
@@ -180,6 +181,7 @@ def _check(forecast: Forecast, job: Job, measure: str, target: float) -> Check:
         participation=job.member.participation,
         stop=Stop(**{measure: target}),
         iterates=False,
+        measure_every=1,
     )
     place = first(getattr(run, measure), target)
     if place is None:

@@ -100,6 +100,7 @@ def _play(folder: Folder, job: Job, tuned: float | None, progress: bool) -> Resu
             folder.checkpoint(member), experiment.checkpoint or ceil(experiment.rounds / CHECKPOINTS)
         ),
         iterates=False,
+        measure_every=1,  # costs to a target are told to the round
     )
 
 

@@ -66,6 +66,7 @@ def tune(job: Job, experiment: Experiment) -> Tuned:
             # Nothing after the hardest target matters to the rule.
             stop=Stop(**{experiment.measure: targets[-1]}),
             iterates=False,
+            measure_every=1,
         )
         if any(result.status == "interrupted" for result in results):
             raise KeyboardInterrupt  # the engine ends between rounds and keeps it to itself

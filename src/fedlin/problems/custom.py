@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, nonnegative, positive
+from fedlin.checks import all_finite, finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.precision import precision
@@ -186,7 +186,7 @@ def from_loss(
 def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     # A float32 model stays float32 whatever the data came in; whole numbers (labels, tokens) are left alone.
     array = np.asarray(leaf)
-    return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+    return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
 def _stack(clients: Sequence[Batch]) -> tuple[Any, bool]:
@@ -225,7 +225,7 @@ def _length(batch: Batch) -> int:
 def _no_nan(data: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         array = np.asarray(leaf)
-        if np.issubdtype(array.dtype, np.floating) and not np.all(np.isfinite(array)):
+        if np.issubdtype(array.dtype, np.floating) and not all_finite(array):
             name = jax.tree_util.keystr(path) or "data"
             raise DataError(f"data{name} has entries that are NaN or infinite: clean or impute it first.")
 

@@ -162,6 +162,16 @@ class Problem:
         """f*."""
         return float(self.optimum.value)
 
+    searches = True  # whether `solve` takes many passes over data in memory, as it does where nothing else is known
+
+    def without_search(self) -> "Problem":
+        """The same problem, its optimum known only if it was asked for before or takes no search."""
+        if not self.searches or "known_optimum" in self.__dict__:
+            return self
+        other = copy.copy(self)
+        other.known_optimum = self.__dict__.get("optimum")
+        return other
+
     # Evaluation, in the problem's own precision.
 
     def loss(self, x: ArrayLike) -> float:
@@ -238,17 +248,36 @@ class Problem:
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
 
 
+def unmeasured(dtype: Any) -> Measures:
+    """Stands for the measures of a round after which nobody looked."""
+    return Measures(*[jnp.full((), jnp.nan, dtype)] * len(Measures._fields))
+
+
 def measure(
     objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
 ) -> Measures:
     """The measures of a model, as traced code; `each` applies a function to every client."""
     if optimum is not None and optimum.hessian is not None:
-        move = x - optimum.x
-        force = optimum.hessian @ move
-        gap = move @ force / 2
-        return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+        return closed_form(optimum, x)
+    return conclude(objective, survey(objective, data, weights, optimum, x, each), optimum, x)
 
-    # Where both are known the gap is the divergence from x*, and the loss follows: one pass over the rows less.
+
+def closed_form(optimum: Optimum, x: Vector) -> Measures:
+    """The measures where f is quadratic: f(x) - f* = ½(x - x*)ᵀH(x - x*)."""
+    move = x - optimum.x
+    force = optimum.hessian @ move
+    gap = move @ force / 2
+    return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+
+
+def survey(
+    objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
+) -> tuple[Scalar, Vector]:
+    """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, where h_i is how high f_i lies.
+
+    That is f_i(x) - f_i(x*) - ⟨∇f_i(x*), x - x*⟩, whose mean is the gap, or f_i(x) where x* or that is not known. The
+    loss follows from the gap, so one of the two is enough.
+    """
     apart = objective.divergence if optimum is not None else None
 
     def one(client: Data) -> tuple[Scalar, Vector]:
@@ -256,12 +285,17 @@ def measure(
         return height, objective.grad(client, x)
 
     heights, grads = each(one, data)
-    height, norm = weights @ heights, jnp.linalg.norm(weights @ grads)
+    return weights @ heights, weights @ grads
+
+
+def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum | None, x: Vector) -> Measures:
+    """The measures from what a survey of all clients found."""
+    height, norm = sums[0], jnp.linalg.norm(sums[1])
     if optimum is None:
         unknown = jnp.full((), jnp.nan, x.dtype)
         return Measures(height, norm, unknown, unknown)
     distance = jnp.sum((x - optimum.x) ** 2)
-    if apart is None:
+    if objective.divergence is None:
         return Measures(height, norm, height - optimum.value, distance)
     return Measures(optimum.value + height, norm, height, distance)
 

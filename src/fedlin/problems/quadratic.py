@@ -92,6 +92,8 @@ BY_GRADIENTS = Objective(
 class Quadratic(Problem):
     """Clients whose losses are quadratic."""
 
+    searches = False
+
     def __init__(self, A: Array, b: Array, c: Array, closed_form: bool, rows: Rows | None = None) -> None:
         self.spectrum, vectors = np.linalg.eigh(A)
         smallest, largest = self.spectrum[:, 0], self.spectrum[:, -1]

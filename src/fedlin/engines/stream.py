@@ -1,0 +1,247 @@
+"""A run in chunks of clients: data and states stay on the host, and the device holds two chunks of them at a time.
+
+The host's arrays may be memory-mapped files: a round reads the rows of those who take part and no others.
+"""
+
+import time
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.core import Central
+from fedlin.engines.batch import of_clients
+from fedlin.engines.keys import draw_cohort, phase_keys
+from fedlin.engines.log import Log, keeps_iterates
+from fedlin.engines.member import Member
+from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, phases_of, structure
+from fedlin.engines.round import Clients, Site, answer
+from fedlin.layout import choose_block, each_client, one_pass_block
+from fedlin.problems.objective import Objective
+from fedlin.problems.problem import Measures, closed_form, conclude, survey, unmeasured
+from fedlin.result import Result, Status
+
+Array = NDArray[Any]
+
+
+class Stream:
+    """One run; it goes on round by round, as `Batch` does, with every phase played chunk by chunk."""
+
+    def __init__(self, member: Member, layout: str, iterates: bool | None, chunk: int) -> None:
+        problem = member.problem
+        self.member = member
+        self.chunk = min(chunk, member.cohort or problem.clients)
+        self.look = min(chunk, problem.clients)  # clients at a time when measuring, which asks them all
+        block = choose_block(layout, of_clients(problem.data, self.chunk), self.chunk, member.tau, member.looped)
+        self.site = Site(problem.objective, problem.sampling, block)
+        self.layout = f"{block} of {self.chunk}"
+        x = jnp.asarray(member.x0)
+        self.server = member.algorithm.init_server(x)
+        self.states = jax.tree.map(
+            lambda leaf: np.repeat(np.asarray(leaf)[None], problem.clients, axis=0), member.algorithm.init_client(x)
+        )
+        found = self._measure(x)
+        self.logs = [Log(member, keeps_iterates(iterates, member.rounds, problem.dim), found)]
+        self.done = 0
+        self.status = np.array([STOPPED if self._reached(found) else RUNNING], np.int32)
+        self._crowd = member.crowd(member.eta)
+        self._compiled: set[bool] = set()
+
+    @property
+    def running(self) -> bool:
+        """Whether the run goes on."""
+        return bool(self.status[0] == RUNNING)
+
+    def advance(self, most: int) -> Records:
+        """Play one round."""
+        parts = _split(self._who(), self.chunk)
+        opening = self.done == 0 and self.member.algorithm.opening is not None
+        if opening not in self._compiled:  # on chunks of which nothing is kept, so that the clock sees rounds only
+            self._compiled.add(opening)
+            self._play(parts[:2], opening, keep=False)
+        began = time.perf_counter()
+        self.server, calls = self._play(parts, opening, keep=True)
+        self.done += 1
+        x = np.asarray(self.server.x)
+        due = self.done % self.member.every == 0 or self.done == self.member.rounds
+        found = self._measure(x) if due else _home(unmeasured(x.dtype))
+        seconds = time.perf_counter() - began
+        far = not np.linalg.norm(x) < FAR * (1 + np.linalg.norm(self.member.x0))
+        lost = far or (due and not (np.isfinite(found.loss) and np.isfinite(found.grad_norm)))
+        status = DIVERGED if lost else STOPPED if self._reached(found) else RUNNING
+        rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
+        records = Records(x[None], rows, np.array([calls]), np.int32(1), np.int32(status))
+        self.status[0] = self.logs[0].extend(records, seconds)
+        return records
+
+    def _who(self) -> Array:
+        """The numbers of the clients that take part in this round, in order."""
+        member, clients = self.member, self.member.problem.clients
+        if member.present is not None:
+            return np.flatnonzero(member.present[self.done])
+        if member.cohort is None:
+            return np.arange(clients)
+        return np.asarray(_drawing(clients, member.cohort)(np.uint32(member.seed), np.int32(self.done)))
+
+    def _play(self, parts: list[Array], opening: bool, keep: bool) -> tuple[Any, int]:
+        """The server's state after the round and the gradients it took; the clients' states change in place."""
+        member, dtype = self.member, self.member.problem.dtype
+        weights, crowd = member.problem.weights, self._crowd
+        answering = (
+            sum(float(weights[part].sum()) for part in parts) or 1.0
+        )  # a round's is above 0, a trial's may not be
+        largest = max(float(weights[part].max()) for part in parts) / answering
+        eta = crowd.eta[self.done] if crowd.eta.ndim else crowd.eta
+        central = (np.asarray(answering, dtype) / crowd.weight, eta, np.asarray(largest, dtype))
+        now = (
+            {name: np.asarray(value, dtype) for name, value in member.numbers.items()},
+            np.uint32(member.seed),
+            np.int32(self.done),
+        )
+        server, calls = self.server, []
+        states = [_take(self.states, part, self.chunk) for part in parts]
+        held = self._load(parts[0], answering) if len(parts) == 1 else None
+        for work, close in _programs(structure(member.algorithm), opening, self.site, self._phases(opening)):
+            mean, before = None, None
+            for number, part in enumerate(parts):
+                # The device works on one chunk while the host reads the next and takes back the one before.
+                clients = (held or self._load(part, answering))._replace(state=states[number])
+                states[number], total, taken = work(now, server, clients, np.int32(len(part)))
+                mean = _plus(mean, total)
+                calls.append(taken)
+                if before is not None:
+                    states[before] = jax.tree.map(np.array, states[before])
+                before = number
+            states[-1] = jax.tree.map(np.array, states[-1])
+            server = close(now, server, mean, *central)
+        if keep:
+            for part, new in zip(parts, states, strict=True):
+                jax.tree.map(lambda old, new, part=part: old.__setitem__(part, new[: len(part)]), self.states, new)
+        return server, sum(map(int, calls))
+
+    def _phases(self, opening: bool) -> int:
+        """How many phases the round has."""
+        algorithm = self.member.algorithm
+        return len((algorithm.opening if opening else None) or algorithm.phases)
+
+    def _load(self, part: Array, answering: float) -> Clients:
+        """A chunk's clients on the device, without their states."""
+        problem, rows, dtype = self.member.problem, _rows(part, self.chunk), self.member.problem.dtype
+        tau, eta = (a[self.done] if a.ndim == 2 else a for a in (self.member.tau, self.member.eta))
+        data, noise = _take((problem.data, problem.noise), part, self.chunk)
+        index = part if isinstance(rows, slice) else rows
+        weight = _weigh(problem.weights, part, self.chunk) / answering
+        clients = Clients(
+            index.astype(np.int32), data, noise, weight.astype(dtype), tau[rows], eta[rows].astype(dtype), None
+        )
+        placed: Clients = jax.device_put(clients)
+        return placed
+
+    def _measure(self, x: Any) -> Measures:
+        """The measures of a model, from one pass over all clients where they do not follow from the optimum alone."""
+        problem = self.member.problem
+        optimum = problem.known_optimum
+        point, total = jnp.asarray(x), None  # type: tuple[Any, Any]
+        if optimum is not None and optimum.hessian is not None:
+            return _home(closed_form(optimum, point))
+        block = one_pass_block(of_clients(problem.data, self.look), self.look)
+        for part in _split(np.arange(problem.clients), self.look):
+            weight = _weigh(problem.weights, part, self.look).astype(problem.dtype)
+            data = jax.device_put(_take(problem.data, part, self.look))
+            total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
+        return _home(conclude(problem.objective, total, optimum, point))
+
+    def _reached(self, found: Measures) -> bool:
+        return any(value <= limit for value, limit in zip(found, self.member.limits, strict=True))
+
+    def result(self, number: int, status: Status) -> Result:
+        """The run as the user gets it, the last model measured whether it was its turn or not."""
+        log = self.logs[number]
+        if not log.measured:
+            log.fill(self._measure(log.columns["x"][-1][-1]))
+        return log.result(status)
+
+    def arrays(self) -> dict[str, Any]:
+        """Everything a checkpoint needs."""
+        leaves = jax.tree.leaves((self.server, self.states))
+        states = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        return {**states, **{f"log_{name}": a for name, a in self.logs[0].arrays().items()}}
+
+    def resume(self, arrays: dict[str, Any] | None) -> None:
+        """Go on from what `arrays` returned, if there is anything."""
+        if arrays is None:
+            return
+        self.done = self.logs[0].resume(arrays, self.member.rounds)
+        leaves, shape = jax.tree.flatten((self.server, self.states))
+        self.server, self.states = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
+
+
+def _split(who: Array, size: int) -> list[Array]:
+    return [who[first : first + size] for first in range(0, len(who), size)]
+
+
+def _rows(part: Array, size: int) -> Any:
+    """How to take a chunk from an array: by a slice where that is possible, since it copies nothing.
+
+    A chunk that is short is filled up to `size` with its last client, for one program to serve all chunks.
+    """
+    if len(part) == size and part[-1] - part[0] == size - 1:
+        return slice(int(part[0]), int(part[-1]) + 1)
+    return np.concatenate([part, np.repeat(part[-1:], size - len(part))])
+
+
+def _take(tree: Any, part: Array, size: int) -> Any:
+    rows = _rows(part, size)
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def _weigh(weights: Array, part: Array, size: int) -> Array:
+    """The weights of a chunk's clients; those that fill it up have none."""
+    return np.concatenate([weights[part], np.zeros(size - len(part))])
+
+
+def _plus(total: Any, more: Any) -> Any:
+    return more if total is None else jax.tree.map(jnp.add, total, more)
+
+
+def _home(found: Measures) -> Measures:
+    return Measures(*map(np.asarray, found))
+
+
+@cache
+def _drawing(clients: int, size: int) -> Any:
+    return jax.jit(lambda seed, round_index: draw_cohort(jax.random.key(seed), round_index, clients, size))
+
+
+@cache
+def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> Any:
+    """For each phase what a chunk of clients does, and what the server does with the mean."""
+
+    def of_phase(number: int) -> tuple[Any, Any]:
+        def work(now: Any, server: Any, clients: Clients, filled: Any) -> Any:
+            numbers, seed, round_index = now
+            keys = phase_keys(jax.random.key(seed), round_index, number)
+            phase = phases_of(algorithm, opening, numbers)[number]
+            states, total, counts = answer(phase, keys, site, server, clients)
+            return states, total, jnp.sum(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
+
+        def close(now: Any, server: Any, mean: Any, share: Any, eta: Any, largest: Any) -> Any:
+            numbers, seed, round_index = now
+            keys = phase_keys(jax.random.key(seed), round_index, number)
+            central = Central(share, keys.server, keys.shared, eta, largest)
+            return phases_of(algorithm, opening, numbers)[number].server(server, mean, central)
+
+        return jax.jit(work), jax.jit(close)
+
+    return tuple(of_phase(number) for number in range(count))
+
+
+@cache
+def _survey(objective: Objective, block: int | None) -> Any:
+    def run(data: Any, weights: Any, optimum: Any, x: Any) -> Any:
+        return survey(objective, data, weights, optimum, x, lambda f, *a: each_client(f, block)(*a))
+
+    return jax.jit(run)
