@@ -20,7 +20,7 @@ with app.setup:
 @app.cell
 def _() -> None:
     about = "Linear regression over clients that want different models. Move a slider, and all is run again."
-    mo.vstack([mo.md("# fedlin playground"), mo.md(about)])
+    mo.md(f"# fedlin playground\n\n{about}")
 
 
 @app.cell

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SAMPLES, ROUNDS = 200, 300
 TARGET = "1e-8"  # as it is told
 FAR = 1e3  # a curve this many times above its start is cut, so that the others can still be seen
-GREY = "#767676"
+GREY, FAINT = "#808080", "rgba(128,128,128,0.25)"  # of text and lines that light and dark pages both show
 FEDLIN, FEDAVG = "FedLin", "FedAvg"
 LINKS = {"error feedback": error_feedback, "nothing": plain, "last value sent": innovation}
 WHOLE: dict[str, Algorithm[Any, Any]] = {
@@ -129,7 +129,7 @@ def figure(found: Study) -> Figure:
 
 
 def plot(found: Study) -> "go.Figure":
-    """The figure for the browser, with text and bound in a grey that light and dark pages both show.
+    """The figure for the browser, for a page that is light or dark, as marimo is set.
 
     >>> plot(study(Settings(clients=2))).data[-1].line.color == GREY
     True
@@ -138,6 +138,8 @@ def plot(found: Study) -> "go.Figure":
 
     (drawn,) = plots(figure(found))
     drawn.update_traces(line={"color": GREY}, selector={"meta": "theory"})
+    drawn.update_xaxes(gridcolor=FAINT, linecolor=FAINT)
+    drawn.update_yaxes(gridcolor=FAINT, linecolor=FAINT)
     return drawn.update_layout(font={"color": GREY})
 
 
