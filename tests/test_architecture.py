@@ -32,7 +32,18 @@ INNER = (
     "theory",
     "data",
 )
-OUTER = ("engines", "transports", "report", "cli", "claims", "experiments", "deploy", "sklearn", "trackers")
+OUTER = (
+    "engines",
+    "transports",
+    "report",
+    "cli",
+    "claims",
+    "experiments",
+    "deploy",
+    "playground",
+    "sklearn",
+    "trackers",
+)
 HEAVY = (
     "pandas",
     "pyarrow",
@@ -46,6 +57,7 @@ HEAVY = (
     "tensorboardX",
     "mlflow",
     "dp_accounting",
+    "marimo",
 )
 
 

@@ -1,7 +1,10 @@
 """What the README and the pages for users tell to type runs: Python as it stands, commands in a fresh folder."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from glob import glob
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,3 +101,19 @@ def test_shells_complete_commands(shell: str) -> None:
     words = {"COMP_WORDS": "fedlin re", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "fedlin re"}
     environment = {"_FEDLIN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args", **words}
     assert "reproduce" in CliRunner().invoke(app, [], prog_name="fedlin", env=environment).output
+
+
+def test_completion_is_shown_and_installed_for_the_shell_that_asks(tmp_path: Path) -> None:
+    """As a user of bash would, with a home of its own."""
+    environment = {**os.environ, "HOME": str(tmp_path)}
+
+    def typed(option: str) -> str:
+        line = ["bash", "-c", f'"{sys.executable}" -m fedlin {option}; exit $?']  # no exec, so that bash is seen
+        return subprocess.run(line, env=environment, capture_output=True, text=True, check=True).stdout
+
+    script = typed("--show-completion")
+    assert "complete -o default -F _fedlin_completion fedlin" in script
+    assert "restart the terminal" in typed("--install-completion")
+    installed = tmp_path / ".bash_completions" / "fedlin.sh"
+    assert installed.read_text().strip() == script.strip()
+    assert str(installed) in (tmp_path / ".bashrc").read_text()

@@ -1,37 +1,20 @@
 """The report in a real browser, opened from disk as a reader would."""
 
-import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from browser import MARKS, errors, requests, resize, started
 from fedlin.report.page import write_report
 from report_samples import verdicts
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PLOTS = 6  # the panels of the sample verdicts
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +24,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    try:
+    with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
-    finally:
-        driver.quit()
 
 
 def show(chrome: webdriver.Chrome, page: Path, width: int = 1440, scheme: str = "light") -> None:
@@ -63,33 +38,15 @@ def show(chrome: webdriver.Chrome, page: Path, width: int = 1440, scheme: str = 
     )
 
 
-def resize(chrome: webdriver.Chrome, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
 def prefer(chrome: webdriver.Chrome, scheme: str) -> None:
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def log(chrome: webdriver.Chrome, kind: str) -> list[dict[str, Any]]:
-    """What the browser wrote down since the last call."""
-    entries: list[dict[str, Any]] = chrome.get_log(kind)  # type: ignore[no-untyped-call]
-    return entries
-
-
-def errors(chrome: webdriver.Chrome) -> list[str]:
-    return [entry["message"] for entry in log(chrome, "browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-
 def test_the_page_opens_from_disk_alone(chrome: webdriver.Chrome, page: Path) -> None:
-    log(chrome, "performance")  # what the browser asked for before this page is not the page's
+    requests(chrome)  # what the browser asked for before this page is not the page's
     show(chrome, page)
-    messages = [json.loads(entry["message"])["message"] for entry in log(chrome, "performance")]
-    asked = {
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
-    }
+    asked = requests(chrome)
     assert page.as_uri() in asked
     assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
     assert errors(chrome) == []

@@ -71,6 +71,27 @@ def reproduce(
         raise typer.Exit(2) from error
 
 
+@app.command()
+def playground(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port on 127.0.0.1.", show_default="the first free from 2718"),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+) -> None:
+    """Open a page of sliders on which curves and bounds move; Ctrl-C ends it.
+
+    Leaves with 2 where the request cannot be met.
+    """
+    from fedlin.playground.serve import serve
+
+    try:
+        serve(port, browser)
+    except FedLinError as error:
+        typer.echo(f"fedlin: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
 def _list(ids: list[str]) -> None:
     from fedlin.claims import select
 

@@ -1,0 +1,1 @@
+"""A page with sliders, kept by marimo, on which curves and bounds move."""

@@ -1,0 +1,90 @@
+"""The theorem that comes nearest to a setting: the step it asks for, what it promises, and why it may not apply."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from fedlin import theory
+from fedlin.plan import Plan
+from fedlin.playground.settings import MEASURES, Settings
+from fedlin.problems.problem import Problem
+from fedlin.theory import bounds
+
+Bound = Callable[[int, float], NDArray[Any]]  # rounds and the measure at the start, to a curve
+
+
+class Theorem(NamedTuple):
+    """`why_not` is empty where the theorem covers the setting, its step included."""
+
+    name: str
+    eta_bar: float  # η̄ of the theorem
+    promises: dict[str, Bound]  # by measure
+    why_not: str = ""
+
+
+def nearest(problem: Problem, settings: Settings) -> Theorem:
+    """Theorem 1 for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
+
+    >>> from fedlin.problems import least_squares
+    >>> nearest(least_squares(clients=2, dim=20, samples=50), Settings(down=50.0)).name
+    'Theorem 8'
+    """
+    up, down = (problem.dim / k for k in settings.sent)  # δ_c, δ_s
+    if not settings.compressed:
+        found = _whole(problem)
+    elif up > 1:
+        found = _few_up(problem, up, settings.step)
+    else:
+        found = _few_down(problem, down, settings.memory != "nothing")
+    return found._replace(why_not=_why_not(found, settings))
+
+
+def _whole(problem: Problem) -> Theorem:
+    plan = theory.strongly_convex(problem, 1)
+    return Theorem("Theorem 1", _step(plan), {"gap": lambda T, gap0: bounds.strongly_convex(problem, T, gap0)})
+
+
+def _few_down(problem: Problem, delta: float, remembered: bool) -> Theorem:
+    if remembered:
+        step = _step(theory.server_feedback(problem, 1, delta))
+        return Theorem("Theorem 8", step, {"gap": lambda T, gap0: bounds.server_feedback(problem, T, gap0, delta)})
+    step = _step(theory.server_sparse(problem, 1, delta))
+    return Theorem("Theorem 7", step, {"gap": lambda T, gap0: bounds.server_sparse(problem, T, gap0, delta)})
+
+
+def _few_up(problem: Problem, delta: float, times: float) -> Theorem:
+    C, D = theory.dissimilarity(problem)
+    step = _step(theory.client_feedback(problem, 1, delta, C))
+    taken = times * step  # the promise depends on it, and holds for every step up to the theorem's
+    return Theorem(
+        "Theorem 9",
+        step,
+        {
+            "gap": lambda T, gap0: bounds.client_feedback_gap(problem, T, gap0, taken, delta, C, D),
+            "distance": lambda T, distance0: bounds.client_feedback(problem, T, distance0, taken, delta, C, D),
+        },
+    )
+
+
+def _step(plan: Plan) -> float:
+    return float(plan.eta)  # of a client with τ = 1, so η̄ itself
+
+
+def _why_not(theorem: Theorem, settings: Settings) -> str:
+    """The first thing that takes the setting out of the theorem's reach."""
+    smaller_will_do = theorem.name == "Theorem 9"
+    if settings.compressed and settings.messages != "gradients":
+        return "the paper's theorems compress gradients alone, not models"
+    if settings.compressed and settings.memory == "last value sent":
+        return "sending only what changed goes beyond the paper"
+    if settings.compressed and max(settings.up, settings.down) < 100:
+        return "the paper has no rate for fewer entries on both sides at once"
+    if settings.compressed and settings.up < 100 and settings.memory == "nothing":
+        return "the paper has no theorem for clients that forget what they left out"
+    if settings.step > 1 or (settings.step < 1 and not smaller_will_do):
+        allowed = "a step of at most 1 ×" if smaller_will_do else "a step of 1 ×"
+        return f"{theorem.name} asks for {allowed}, and this is {settings.step:g} ×"
+    if settings.measure not in theorem.promises:
+        return f"{theorem.name} bounds {MEASURES['gap']}, not {MEASURES[settings.measure]}"
+    return ""
