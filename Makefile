@@ -4,23 +4,29 @@ PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 FLOWER := .venv-flower
+QUICK := -m "not slow and not browser and not long"
+# What needs no extra: these run where only fedlin's own dependencies are installed.
+CORE := src $(patsubst %,tests/test_%.py,advise bad_input cli_reproduce cli_run compressors contract data experiments \
+	federation links privacy problems report result simulate sklearn theory)
+TOOLS := hypothesis pytest pytest-xdist
 # One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick test-flower test-long mutation lint format bench docs clean
+.PHONY: reproduce test test-quick test-flower test-long test-package test-lowest test-newest coverage mutation lint \
+	format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
 
 # The tests' processes take a core each, so their runs do not share out theirs.
-test test-quick test-long: export JAX_NUM_CPU_DEVICES ?= 1
+test test-quick test-long test-lowest test-newest coverage: export JAX_NUM_CPU_DEVICES ?= 1
 
 # A file's tests stay in one process, since they share compiled programs.
 test: lint
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not long"
 
 test-quick: $(STAMP)
-	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow and not browser and not long"
+	$(PYTHON) -m pytest -n auto --dist loadfile $(QUICK)
 
 # Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
 # processes, and so not part of `make test`.
@@ -36,6 +42,27 @@ test-long: $(STAMP)
 mutation: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(PYTHON) tests/mutation.py
+
+# The wheel and the source distribution, each alone in a clean environment; for several minutes.
+test-package: $(STAMP)
+	$(PYTHON) -m pytest tests/test_package.py
+
+# The core with the lowest versions pyproject.toml allows, without any extra, and with the newest there are today. Old
+# packages use what newer ones below them deprecate, which is no fault of ours.
+test-lowest: .venv-lowest/.installed
+	.venv-lowest/bin/python -m pytest -n auto --dist loadfile -W default::DeprecationWarning $(QUICK) $(CORE)
+
+test-newest:
+	test -x .venv-newest/bin/python || python3 -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable . $(TOOLS)
+	.venv-newest/bin/python -m pytest -n auto --dist loadfile $(QUICK) $(CORE)
+
+# The lines of src/ that no test runs; fails below the floor in pyproject.toml. Child processes count too.
+coverage: $(STAMP)
+	$(PYTHON) -m coverage erase
+	$(PYTHON) -m coverage run -m pytest -n auto --dist loadfile -m "not long"
+	$(PYTHON) -m coverage combine --quiet
+	$(PYTHON) -m coverage report
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
@@ -54,7 +81,7 @@ docs: $(STAMP)
 	@echo "open site/index.html; to search it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site"
 
 clean:
-	rm -rf $(VENV) $(FLOWER) build dist reports site
+	rm -rf $(VENV) .venv-* .coverage* build dist reports site
 
 $(PYTHON):
 	python3 -m venv $(VENV)
@@ -67,4 +94,10 @@ $(FLOWER)/.installed: pyproject.toml constraints.txt constraints-flower.txt
 	test -x $(FLOWER)/bin/python || python3 -m venv $(FLOWER)
 	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-flower.txt constraints.txt > $(FLOWER)/pins
 	$(FLOWER)/bin/python -m pip install --quiet --constraint $(FLOWER)/pins --editable '.[flower]' psutil pytest
+	touch $@
+
+.venv-lowest/.installed: pyproject.toml tests/lowest.py
+	test -x .venv-lowest/bin/python || python3 -m venv .venv-lowest
+	python3 tests/lowest.py > .venv-lowest/pins
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/pins --editable . $(TOOLS)
 	touch $@

@@ -19,6 +19,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", GUIDE, flags=re.DOTALL)
 NEEDS = {
     "compare": (),
     "new_algorithm": (),
+    "federation": (),
     "jax_model": (),
     "flax_model": ("flax", "sklearn"),
     "equinox_model": ("equinox", "sklearn"),
@@ -27,12 +28,14 @@ NEEDS = {
 }
 SHORT = {
     "new_algorithm": ["--rounds", "50"],
+    "federation": ["--rounds", "10"],
     "jax_model": ["--rounds", "20"],
     "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"],
 }
 SAYS = {
     "compare": "scaffold",
     "new_algorithm": "below its bound in all 50 rounds",
+    "federation": "ends at the same model",
     "jax_model": "fedavg: loss",
     "mnist_cnn": "scaffold MB",
 }
@@ -47,6 +50,15 @@ def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
 
 def test_every_example_is_run() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NEEDS)
+
+
+def test_every_example_is_short_and_in_the_guide() -> None:
+    guide = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `examples/(\S+)` \|", guide, flags=re.MULTILINE))
+    scripts = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if path.parts[-2] != "local"}
+    assert listed == {name for name in scripts if not name.startswith("flower/")} | {"flower"}
+    for name in scripts:
+        assert (EXAMPLES / name).read_text(encoding="utf-8").count("\n") <= 100, name
 
 
 @pytest.mark.parametrize("name", NEEDS)

@@ -450,11 +450,5 @@ def test_mistakes_are_told_before_any_work(name: str) -> None:
     assert seen == []
 
 
-def test_without_torch_the_remedy_is_told() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport fedlin\nimport fedlin.torch"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ModuleNotFoundError: fedlin.torch needs PyTorch: pip install 'fedlin[torch]'." in done.stderr
-
-
 def test_an_epoch_is_as_many_batches_as_rows_fill() -> None:
     assert fedlin.epochs(logistic(batch_size=4), 2).tolist() == [3, 5, 1, 4]

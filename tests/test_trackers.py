@@ -13,7 +13,6 @@ import pytest
 
 import fedlin
 from fedlin import trackers
-from fedlin.errors import ArgumentError
 
 ROUNDS = 30
 PROBLEM = fedlin.problems.least_squares(clients=3, dim=4, samples=10)
@@ -119,13 +118,6 @@ def test_a_tracker_left_open_ends_with_python() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ended False\n"
-
-
-@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
-def test_a_missing_package_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ArgumentError, match=rf"{package}.*fedlin\[{name}\]"):
-        getattr(trackers, name)("runs")
 
 
 def test_importing_the_trackers_imports_no_dashboard() -> None:

@@ -58,6 +58,7 @@ def start(
 
     Leaves with 0 where the run was done, 1 where it failed or diverged, 2 where the request cannot be met.
     """
+    _check_flare()
     from fedlin.deploy.local import Local
     from fedlin.deploy.project import Project
     from fedlin.deploy.remote import attend
@@ -75,6 +76,7 @@ def join(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's or a site's folder, copied here.")],
 ) -> None:
     """Take part from this machine: run the server or the site whose folder this is, until Ctrl-C."""
+    _check_flare()
     from fedlin.deploy.remote import take_part
 
     _end_in_order()
@@ -117,6 +119,14 @@ def logs(
     with _errors():
         for line in log_lines(folder, site)[-lines:]:
             typer.echo(line)
+
+
+def _check_flare() -> None:
+    """Before what starts processes is imported, since that needs what FLARE brings."""
+    from fedlin.deploy.kits import check_flare
+
+    with _errors():
+        check_flare()
 
 
 def _end_in_order() -> None:

@@ -10,6 +10,7 @@ import shutil
 import socket
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,24 @@ _COMPONENTS = (
 )
 
 
+def check_flare() -> None:
+    """Say what to install where NVIDIA FLARE is missing."""
+    if find_spec("nvflare") is None:
+        raise DeployError("A federation needs NVIDIA FLARE: pip install 'fedlin[flare]'.")
+
+
 def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port: int) -> None:
     """Write `server`, `admin`, `sites/NAME` and `authority` under `folder`.
 
     `host` is the name in the server's certificate, `address` where sites reach it.
     """
-    try:
-        from nvflare.lighter.constants import CtxKey
-        from nvflare.lighter.entity import Project
-        from nvflare.lighter.impl.cert import CertBuilder
-        from nvflare.lighter.impl.signature import SignatureBuilder
-        from nvflare.lighter.impl.static_file import StaticFileBuilder
-        from nvflare.lighter.impl.workspace import WorkspaceBuilder
-        from nvflare.lighter.provisioner import Provisioner
-    except ImportError as error:
-        raise DeployError("A federation needs NVIDIA FLARE: pip install 'fedlin[flare]'.") from error
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.entity import Project
+    from nvflare.lighter.impl.cert import CertBuilder
+    from nvflare.lighter.impl.signature import SignatureBuilder
+    from nvflare.lighter.impl.static_file import StaticFileBuilder
+    from nvflare.lighter.impl.workspace import WorkspaceBuilder
+    from nvflare.lighter.provisioner import Provisioner
 
     project = Project(PROJECT, "a federation of fedlin", props={"api_version": 3})
     project.set_server(host, PROJECT, {"fed_learn_port": port, "admin_port": port, "default_host": address})

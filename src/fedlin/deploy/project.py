@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from fedlin.deploy.job import write_job
-from fedlin.deploy.kits import write_kits
+from fedlin.deploy.kits import check_flare, write_kits
 from fedlin.deploy.programs import CLIENT
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.start import read_start
@@ -106,6 +106,7 @@ def create(folder: Path, sites: Sequence[str], host: str, port: int, *, torch: b
         raise DeployError(f"{folder} is not empty: name a new folder.")
     if torch and find_spec("torch") is None:
         raise DeployError("a model in PyTorch needs PyTorch: pip install 'fedlin[torch]'.")
+    check_flare()
     folder.mkdir(parents=True, exist_ok=True)
     write_kits(folder, sites, host, "127.0.0.1" if host == "localhost" else host, port)
     (folder / NAME).write_text(settings_text(sites, torch), encoding="utf-8")

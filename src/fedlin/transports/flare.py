@@ -13,8 +13,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from importlib import import_module
 from typing import Any, TypeVar
 
-from nvflare.collab import collab
-from nvflare.collab.api.exceptions import RunAborted
+try:
+    from nvflare.collab import collab
+    from nvflare.collab.api.exceptions import RunAborted
+except ModuleNotFoundError as cause:
+    message = "fedlin.transports.flare needs NVIDIA FLARE: pip install 'fedlin[flare]'."
+    raise ModuleNotFoundError(message, name="nvflare") from cause
 
 from fedlin.transports.transport import Enough, Handler
 

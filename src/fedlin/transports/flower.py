@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+try:
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+except ModuleNotFoundError as cause:
+    message = "fedlin.transports.flower needs Flower: pip install 'fedlin[flower]'."
+    raise ModuleNotFoundError(message, name="flwr") from cause
 
 from fedlin.errors import ArgumentError
 from fedlin.transports.transport import Enough, Handler

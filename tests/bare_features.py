@@ -1,0 +1,52 @@
+"""What each feature behind an extra says where the extra is not installed, as one JSON document."""
+
+import json
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from importlib import import_module
+from io import StringIO
+
+from fedlin import trackers
+from fedlin.cli import app
+
+
+def _command(*arguments: str) -> Callable[[], str]:
+    def typed() -> str:
+        with redirect_stderr(StringIO()) as said:
+            app(["federation", *arguments], prog_name="fedlin", standalone_mode=False)
+        return said.getvalue()
+
+    return typed
+
+
+def _ray() -> object:
+    from fedlin.transports.ray import RayTransport
+
+    return RayTransport(lambda name: lambda phase, payload: payload, ["a"])
+
+
+# The feature, the extra it needs, and how it is used.
+FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
+    "fedlin.torch": ("torch", lambda: import_module("fedlin.torch")),
+    "federation init --torch": ("torch", _command("init", "a", "--torch", "--out", "federation")),
+    "federation init": ("flare", _command("init", "a", "--out", "federation")),
+    "federation start": ("flare", _command("start", "federation")),
+    "federation join": ("flare", _command("join", "federation/sites/a")),
+    "fedlin.transports.flare": ("flare", lambda: import_module("fedlin.transports.flare")),
+    "fedlin.transports.ray": ("ray", _ray),
+    "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
+    "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
+    "trackers.mlflow": ("mlflow", trackers.mlflow),
+}
+
+
+def said(use: Callable[[], object]) -> str:
+    """The message of the error, or what the command wrote."""
+    try:
+        return str(use())
+    except (ImportError, ValueError) as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: said(use) for name, (_, use) in FEATURES.items()}))
