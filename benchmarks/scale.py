@@ -70,18 +70,17 @@ def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
 
 
 def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dict[str, Any]:
-    """A cohort drawn from very many clients against a federation of its size, as measured by default and not at all."""
+    """A cohort drawn from very many clients against a federation of its size, each measured as often as by default."""
     few, many = federation(COHORT), federation(most)
     drawn = {"participation": COHORT / most}
     with tempfile.TemporaryDirectory() as folder:
         mapped = federation(most, folder)
-        never = {"measure_every": rounds + 1}
         times = medians(
             {
                 "federation": partial(seconds, few, rounds),
                 "cohort": partial(seconds, many, rounds, **drawn),
-                "federation in chunks": partial(seconds, few, rounds // 10, chunk=COHORT, **never),
-                "cohort in chunks": partial(seconds, mapped, rounds // 10, chunk=COHORT, **drawn, **never),
+                "federation in chunks": partial(seconds, few, rounds, chunk=COHORT),
+                "cohort in chunks": partial(seconds, mapped, rounds, chunk=COHORT, **drawn),
             },
             repeats,
         )

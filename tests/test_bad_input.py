@@ -474,6 +474,7 @@ CASES = [
     ),
     Case("measured never", run(measure_every=0), ArgumentError, ("measure_every = 0", "at least 1")),
     Case("an empty chunk", run(chunk=0), ArgumentError, ("chunk = 0", "at least 1")),
+    Case("chunks on devices", run(chunk=2, devices=2), ArgumentError, ("chunk = 2", "devices = 2", "leave one out")),
     Case("half a chunk", run(chunk=2.5), ArgumentError, ("chunk = 2.5", "whole number")),
     Case("participation zero", run(participation=0), ArgumentError, ("participation = 0", "(0, 1]")),
     Case("participation above one", run(participation=1.5), ArgumentError, ("participation = 1.5", "(0, 1]")),

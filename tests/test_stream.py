@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import fedlin
 from fedlin import Plan, Result, Stop, problems, simulate
 from fedlin.engines import stream
-from fedlin.errors import ArgumentError, CheckpointError
+from fedlin.errors import CheckpointError
 
 M, N, D = 23, 6, 4  # 23 is prime, so that every chunk but the whole leaves a remainder
 ROUNDS = 8
@@ -163,9 +163,3 @@ def test_a_run_in_chunks_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.iterates, play("a cohort", chunk=4).iterates)
     with pytest.raises(CheckpointError, match="layout"):
         play("a cohort", checkpoint=path)
-
-
-def test_chunks_and_devices_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlin.engines.simulate.make_mesh", lambda *_: "two devices")
-    with pytest.raises(ArgumentError, match=r"chunk = 4 and devices = 2: .* give one or the other"):
-        play("everyone", chunk=4, devices=2)

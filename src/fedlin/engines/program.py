@@ -203,8 +203,8 @@ def program(shape: Shape) -> Any:
             check_vma=False,
         )
     # The state is handed over, not copied: of a million clients a round may change a few.
-    mesh, handed_over = shape.site.mesh, "state"
+    mesh, handed_over = shape.site.mesh, 1
     if mesh is None:
-        return jax.jit(advance, donate_argnames=handed_over)
+        return jax.jit(advance, donate_argnums=handed_over)
     whole, parts = NamedSharding(mesh, EVERYWHERE), NamedSharding(mesh, SHARED_OUT)
-    return jax.jit(advance, donate_argnames=handed_over, out_shardings=(State(whole, parts), whole))
+    return jax.jit(advance, donate_argnums=handed_over, out_shardings=(State(whole, parts), whole))

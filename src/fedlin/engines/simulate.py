@@ -88,11 +88,9 @@ def simulate(
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
-    mesh = _cores(member) if devices is None and chunk is None else make_mesh(devices, member.problem.clients)
-    if chunk is not None and positive_integer("chunk", chunk) and mesh is not None:
-        raise ArgumentError(
-            f"chunk = {chunk} and devices = {devices!r}: chunks go to one device; give one or the other."
-        )
+    if chunk is not None and positive_integer("chunk", chunk) and devices is not None:
+        raise ArgumentError(f"chunk = {chunk} and devices = {devices!r}: chunks go to one device, so leave one out.")
+    mesh = _cores(member) if devices is None else make_mesh(devices, member.problem.clients)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
