@@ -1,6 +1,5 @@
 """Whole federations over NVIDIA FLARE: processes of their own, mutual TLS, one machine."""
 
-import datetime
 import json
 import os
 import signal
@@ -20,12 +19,9 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 import fedlin
+from bad_certificates import expired_certificate
 from federated_rows import NAMES, assert_as_simulated
 from fedlin.deploy.driver import Driver
 from fedlin.deploy.local import Local
@@ -74,7 +70,7 @@ class Seen:
             return
         self.addresses = {address for process in processes for address in listening(process)}
         own, other = (project.site(NAMES[0]) / "startup" for project in (self.project, self.stranger))
-        expired = expired_certificate(self.project)
+        expired = expired_certificate(self.project, NAMES[0])
         for name, certificate in {
             "its own": (own / "client.crt", own / "client.key"),
             "another authority's": (other / "client.crt", other / "client.key"),
@@ -106,31 +102,6 @@ def speaks(port: int, authority: Path, certificate: tuple[Path, Path] | None) ->
             return bool(tls.recv(1))
     except (ssl.SSLError, ConnectionError):
         return False
-
-
-def expired_certificate(project: Project) -> tuple[Path, Path]:
-    """Signed by the federation's own authority, for a year that is over."""
-    state = json.loads((project.folder / "authority" / "cert.json").read_text())
-    root = x509.load_pem_x509_certificate(state["root_cert"].encode())
-    signer = serialization.load_pem_private_key(state["root_pri_key"].encode(), password=None)
-    assert isinstance(signer, rsa.RSAPrivateKey)
-    key = rsa.generate_private_key(65537, 2048)
-    today = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAMES[0])]))
-        .issuer_name(root.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(today - datetime.timedelta(days=400))
-        .not_valid_after(today - datetime.timedelta(days=35))
-        .sign(signer, hashes.SHA256())
-    )
-    paths = project.folder / "expired.crt", project.folder / "expired.key"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    formats = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL)
-    paths[1].write_bytes(key.private_bytes(*formats, serialization.NoEncryption()))
-    return paths
 
 
 @pytest.fixture(scope="module")
