@@ -101,8 +101,8 @@ def status(
         return
     typer.echo("No round yet." if now is None else _line(now))
     if asked is not None and asked.awaited and end is None:
-        waited = f"for {time.time() - asked.time:.0f} s"
-        typer.echo(f"  {asked.phase} of round {asked.round + 1}: waits {waited} for {', '.join(asked.awaited)}")
+        waited = f"{time.time() - asked.time:.0f} s so far"
+        typer.echo(f"  {asked.phase} of round {asked.round + 1}: waits for {', '.join(asked.awaited)}; {waited}")
     for event in [] if now is None else now.events[-5:]:
         facts = {name: value for name, value in event.items() if name not in ("event", "round", "time")}
         typer.echo(f"  after round {event['round']}: {event['event']} {facts or ''}".rstrip())
