@@ -91,7 +91,7 @@ def between_phases(now: Exchange) -> bool:
 
 
 class Faults:
-    """One fault after the other, each once the run has gone on since the last."""
+    """One fault after the other, each once everyone is back from the last and the run has gone on for a few rounds."""
 
     def __init__(self, run: Local, faults: Sequence[Fault], seed: int) -> None:
         self.run = run
@@ -101,13 +101,18 @@ class Faults:
             tuple[float, str, Exchange | None]
         ] = []  # when, what, and at which moment if it was aimed at one
         self.played_frozen: list[int] = []  # rounds played while a site was frozen
+        self.frozen = False
         self.begun = time.monotonic()
-        self._next = int(self.rng.integers(2, 5))
+        self._since, self._rest = 0, int(self.rng.integers(2, 5))  # the round in which all were back; rounds of peace
 
     def __call__(self, now: Standing | None) -> None:
         assert time.monotonic() - self.begun < LIMIT, "the run hangs"
         done = len(self.met)
-        if now is None or done == len(self.faults) or now.round < self._next or not self.jobs(self.run.server):
+        if now is None or done == len(self.faults):
+            return
+        if self.frozen or not all(map(self.jobs, (self.run.server, *self.run.sites.values()))):
+            self._since = now.round
+        if now.round < self._since + self._rest:
             return
         time.sleep(float(self.rng.uniform(0.0, 0.1)))  # anywhere in a round
         try:
@@ -115,7 +120,7 @@ class Faults:
         except Missed:
             return
         self.met.append((time.time(), self.faults[done].__name__, moment))
-        self._next = self.played() + int(self.rng.integers(2, 5))
+        self._since, self._rest = self.played(), int(self.rng.integers(2, 5))
 
     def sites(self, count: int = 1) -> list[Process]:
         return [self.run.sites[name] for name in self.rng.choice(SITES, count, replace=False)]
@@ -222,9 +227,11 @@ def freeze_a_site(faults: Faults) -> None:
     """Past its timeout, and then it goes on as if nothing had been."""
     frozen, before = faults.sites()[0].members(), faults.played()
     stop(frozen)
+    faults.frozen = True
 
     def thaw() -> None:
         faults.played_frozen.append(faults.played() - before)
+        faults.frozen = False
         for member in frozen:
             if member.is_running():
                 os.kill(member.pid, signal.SIGCONT)
