@@ -25,7 +25,7 @@ import psutil
 import fedlin
 from fedlin.deploy.driver import outcome
 from fedlin.deploy.local import Local
-from fedlin.deploy.processes import Process, stop_all
+from fedlin.deploy.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.programs import STATE, make_client
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME, read_settings
@@ -103,7 +103,7 @@ class Faults:
         self.played_frozen: list[int] = []  # rounds played while a site was frozen
         self.frozen = False
         self.begun = time.monotonic()
-        self._since, self._rest = 0, int(self.rng.integers(2, 5))  # the round in which all were back; rounds of peace
+        self._since, self._rest = 0, int(self.rng.integers(1, 4))  # the round in which all were back; rounds of peace
 
     def __call__(self, now: Standing | None) -> None:
         assert time.monotonic() - self.begun < LIMIT, "the run hangs"
@@ -120,7 +120,7 @@ class Faults:
         except Missed:
             return
         self.met.append((time.time(), self.faults[done].__name__, moment))
-        self._since, self._rest = self.played(), int(self.rng.integers(2, 5))
+        self._since, self._rest = self.played(), int(self.rng.integers(1, 4))
 
     def sites(self, count: int = 1) -> list[Process]:
         return [self.run.sites[name] for name in self.rng.choice(SITES, count, replace=False)]
@@ -279,7 +279,7 @@ LOSING = [
 
 
 def run_with(project: Project, faults: Sequence[Fault], seed: int) -> Faults:
-    run = Local(project)
+    run = Local(project, {**PROGRAMS, "client": "paced_sites:make_paced_client"})
     chaos = Faults(run, faults, seed)
     end = run.run(chaos)
     assert end == {"status": "done", "rounds": read_settings(project.folder).rounds}
