@@ -40,7 +40,7 @@ Moment = Callable[[Exchange], bool]
 PHASES = ("gradient", "model")
 SITES = ("east", "north", "south", "west")
 TIMEOUT = 3.0
-LIMIT = 600.0  # seconds in which a run must be over, whatever happens to it
+LIMIT = 900.0  # seconds in which a run must be over, whatever happens to it
 HANG = 120.0  # seconds in which it must go on after any fault: FLARE starts anew, on a machine that is busy
 
 
@@ -86,7 +86,7 @@ def inside_a_phase(now: Exchange) -> bool:
 
 
 def between_phases(now: Exchange) -> bool:
-    """All answers to the first phase are in, and the second has not begun."""
+    """The first phase is over, and the second has not begun."""
     return now.over and now.phase == PHASES[0]
 
 
@@ -97,9 +97,7 @@ class Faults:
         self.run = run
         self.faults = faults
         self.rng = np.random.default_rng(seed)
-        self.met: list[
-            tuple[float, str, Exchange | None]
-        ] = []  # when, what, and at which moment if it was aimed at one
+        self.met: list[tuple[float, str, Exchange | None]] = []  # when, what, and the moment it was aimed at
         self.played_frozen: list[int] = []  # rounds played while a site was frozen
         self.frozen = False
         self.begun = time.monotonic()
@@ -162,7 +160,7 @@ def end(members: list[psutil.Process]) -> None:
 def stop(members: list[psutil.Process]) -> None:
     """Stopped when this returns, and not a little later."""
     send(members, signal.SIGSTOP)
-    while any(member.status() != psutil.STATUS_STOPPED for member in members):
+    while any(member.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for member in members):
         time.sleep(0.0005)
 
 
