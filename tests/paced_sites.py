@@ -5,7 +5,7 @@ import time
 from fedlin.deploy.programs import make_client
 from fedlin.transports.transport import Handler
 
-PACE = 0.1  # seconds an answer takes
+PACE = 0.2  # seconds an answer takes
 
 
 def make_paced_client(name: str, folder: str) -> Handler:
