@@ -1,5 +1,6 @@
 """One federation for each method, all over one transport: what a real carrier must bring to the same models."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,12 @@ def algorithm(row: Row) -> Algorithm[Any, Any]:
     return made.recipe.with_numbers(member.numbers)
 
 
-def serve_rows(transport: Transport, folder: str) -> None:
-    """The server: one run after the other, every model kept."""
+def serve_rows(transport: Transport, folder: str, methods: Sequence[str] | None = None) -> None:
+    """The server: one run after the other, of these methods or of all, every model kept."""
     models: dict[str, Any] = {}
     for number, row in enumerate(chosen()):
+        if methods is not None and row.method not in methods:
+            continue
         seen: list[NDArray[Any]] = []
 
         def keep(played: int, x: NDArray[Any], measures: Any, seen: list[NDArray[Any]] = seen) -> None:
@@ -76,11 +79,11 @@ def make_rows(name: str, folder: str = "") -> Handler:
     return by_name(make)
 
 
-def assert_as_simulated(folder: Path) -> None:
+def assert_as_simulated(folder: Path, methods: Sequence[str] | None = None) -> None:
     """Every model of every run is the simulator's to 1e-10."""
+    rows = {f"run{number}": row for number, row in enumerate(chosen()) if methods is None or row.method in methods}
     with np.load(folder / MODELS) as models:
-        for number, row in enumerate(chosen()):
+        assert models.keys() == rows.keys()
+        for name, row in rows.items():
             run = fedlin.simulate(algorithm(row), problem(), plan(row), ROUNDS, seed=SEED, x0=X0)
-            np.testing.assert_allclose(
-                models[f"run{number}"], run.iterates[1:], rtol=1e-10, atol=1e-10, err_msg=str(row)
-            )
+            np.testing.assert_allclose(models[name], run.iterates[1:], rtol=1e-10, atol=1e-10, err_msg=str(row))

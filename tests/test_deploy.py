@@ -12,15 +12,17 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.driver import outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.programs import STATE, load_client, make_client, run_server
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.start import read_start
-from fedlin.deploy.status import LOG, standing
+from fedlin.deploy.status import LOG, exchange, standing
 from fedlin.deploy.template import client_text, settings_text
 from fedlin.errors import DeployError, FederationError
 from fedlin.transports.loopback import Loopback
+from fedlin.transports.transport import Handler
 from template_data import drawn_problem
 
 SITE = {"tau": 4, "eta": 0.1}
@@ -222,6 +224,57 @@ def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
     now = standing(tmp_path)
     assert now is not None
     assert (now.round, now.late, [event["event"] for event in now.events]) == (3, ["a"], ["began"])
+
+
+def test_the_server_tells_whom_it_waits_for(tmp_path: Path) -> None:
+    """Read by the sites while each is asked, one after the other, and by the command that shows it."""
+    algorithm, names, seen = fedlin.fedlin(), ["a", "b"], []
+    problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
+
+    def site(number: int) -> Handler:
+        own = fedlin.Client(algorithm, problem.client(number)).handle
+
+        def answer(phase: str, payload: bytes) -> bytes:
+            seen.append((phase, exchange(tmp_path), CliRunner().invoke(app, ["federation", "status", str(tmp_path)])))
+            return own(phase, payload)
+
+        return answer
+
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "fed_server.json").touch()
+    assert exchange(tmp_path) is None
+    carrier = Loopback({name: site(number) for number, name in enumerate(names)})
+    fedlin.serve(algorithm, carrier, fedlin.Plan(1, 0.1), 2, dim=3, folder=tmp_path / STATE)
+    for (phase, now, shown), awaited in zip(seen, [["a", "b"], ["b"]] * 6, strict=True):
+        assert now is not None
+        assert (now.phase, now.asked, now.awaited) == (phase, names, awaited)
+        assert f"{phase} of round {now.round + 1}: waits for {', '.join(awaited)}; " in shown.output
+    last = exchange(tmp_path)
+    assert last is not None
+    assert (last.phase, last.round, last.awaited, last.over) == ("model", 1, [], True)
+
+
+def test_a_certificate_nobody_would_accept_is_told_before_anything_starts(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from bad_certificates import expired_certificate
+    from fedlin.deploy.project import create
+
+    own, other = (create(tmp_path / name, ["north"], "localhost", 8002) for name in ("own", "other"))
+    kit = own.site("north")
+    for place in (kit, own.server, own.admin):
+        check_certificate(place)
+    certificate = kit / "startup" / "client.crt"
+    certificate.write_bytes((other.site("north") / "startup" / "client.crt").read_bytes())
+    with pytest.raises(DeployError, match="not signed by this federation's authority"):
+        check_certificate(kit)
+    certificate.write_bytes(expired_certificate(own, "north")[0].read_bytes())
+    done = CliRunner().invoke(app, ["federation", "join", str(kit)])
+    assert done.exit_code == 2
+    assert "and not today: make a new folder" in done.output
+    certificate.unlink()
+    done = CliRunner().invoke(app, ["federation", "start", "--local", str(own.folder)])
+    assert done.exit_code == 2
+    assert "cannot be read" in done.output
 
 
 @pytest.mark.parametrize(

@@ -219,9 +219,9 @@ def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int,
 
 @pytest.mark.slow
 @chaos(60)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=24))
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=14))
 def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault]) -> None:
-    result, _ = disturbed(REMEMBERING, faults, 24)
+    result, _ = disturbed(REMEMBERING, faults, 18)
     assert near(result.x)
 
 
@@ -244,10 +244,10 @@ def test_a_method_without_memory_has_none_to_lose() -> None:
 
 @pytest.mark.slow
 @chaos(40)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=30))
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=14))
 def test_a_quorum_goes_on_and_ends_at_the_same_minimiser(faults: list[Fault]) -> None:
     policy = Policy.within(1.0, at_least=2, **QUICK, rejections=10**6)
-    result, _ = disturbed(REMEMBERING, faults, 40, policy)
+    result, _ = disturbed(REMEMBERING, faults, 24, policy)
     assert near(result.x)
 
 

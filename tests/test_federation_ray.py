@@ -19,10 +19,11 @@ pytestmark = [
 ]
 
 
-def test_every_method_gives_the_simulated_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize("methods", [("fedlin", "scaffold"), pytest.param(None, marks=pytest.mark.long, id="all")])
+def test_methods_give_the_simulated_models(tmp_path: Path, methods: tuple[str, ...] | None) -> None:
     carrier = RayTransport(make_rows, NAMES, workers=2)
     try:
-        serve_rows(carrier, str(tmp_path))
+        serve_rows(carrier, str(tmp_path), methods)
     finally:
         carrier.close()
-    assert_as_simulated(tmp_path)
+    assert_as_simulated(tmp_path, methods)

@@ -74,12 +74,12 @@ def test_a_client_that_dies_comes_back(transport: RayTransport) -> None:
     assert reply == {"c": b"c"}
 
 
-def test_everything_listens_on_this_machine_only(transport: RayTransport) -> None:
+def test_everything_listens_on_and_talks_to_this_machine_only(transport: RayTransport) -> None:
     assert descendants()
     for process in [psutil.Process(), *descendants()]:
         for connection in process.net_connections(kind="inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                assert connection.laddr.ip.removeprefix("::ffff:") == "127.0.0.1"
+            place = connection.laddr if connection.status == psutil.CONN_LISTEN else connection.raddr
+            assert not place or place.ip.removeprefix("::ffff:") == "127.0.0.1"
 
 
 def test_names_are_checked() -> None:

@@ -89,17 +89,22 @@ def status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Where the run stands: rounds, how far the model still moves, the gradient's norm, bytes, and who is late."""
+    """Where the run stands: rounds, how far the model still moves, the gradient's norm, bytes, and who is awaited."""
     from fedlin.deploy.driver import outcome
-    from fedlin.deploy.status import server_folder, standing
+    from fedlin.deploy.status import exchange, server_folder, standing
 
     with _errors():
         server = server_folder(folder)
-        now, end = standing(server), outcome(server)
+        now, asked, end = standing(server), exchange(server), outcome(server)
     if as_json:
-        typer.echo(json.dumps({"standing": None if now is None else vars(now), "outcome": end}))
+        facts = {"standing": now, "exchange": asked}
+        plain = {name: None if value is None else vars(value) for name, value in facts.items()}
+        typer.echo(json.dumps({**plain, "outcome": end}))
         return
     typer.echo("No round yet." if now is None else _line(now))
+    if asked is not None and asked.awaited and end is None:
+        waited = f"{time.time() - asked.time:.0f} s so far"
+        typer.echo(f"  {asked.phase} of round {asked.round + 1}: waits for {', '.join(asked.awaited)}; {waited}")
     for event in [] if now is None else now.events[-5:]:
         facts = {name: value for name, value in event.items() if name not in ("event", "round", "time")}
         typer.echo(f"  after round {event['round']}: {event['event']} {facts or ''}".rstrip())

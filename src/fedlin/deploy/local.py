@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.driver import OUTCOME, Driver, outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.processes import PROGRAMS, Kind, Process, stop_all
@@ -31,6 +32,8 @@ class Local:
         (self.project.server / OUTCOME).unlink(missing_ok=True)
         self.server.stop()
         check_port(self.project.server)
+        for kit in (self.project.admin, self.project.server, *map(self.project.site, self.project.sites)):
+            check_certificate(kit)
         try:
             self.server.start()
             for site in self.sites.values():

@@ -20,6 +20,7 @@ PROGRAMS: Mapping[Kind, str] = {
     "client": "fedlin.deploy.programs:make_client",
 }
 MARK = "FEDLIN_PROCESS"
+_REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
 
 
@@ -49,7 +50,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.kit,
-                env={**os.environ, MARK: str(self.kit), PROGRAM: self.program},
+                env={**_REFUSALS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
             )
 

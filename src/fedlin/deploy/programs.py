@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from fedlin.deploy.driver import OUTCOME
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.start import read_start
 from fedlin.engines import wire
+from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, Policy, serve
-from fedlin.engines.wire import Kind, Reply
 from fedlin.errors import DeployError, FedLinError
 from fedlin.transports.transport import Handler, Transport
 
@@ -85,15 +84,11 @@ def load_client(name: str, kit: Path) -> Client:
 
 def _refuse(reason: str) -> Handler:
     def answer(phase: str, payload: bytes) -> bytes:
-        stamp, _ = wire.unseal(payload)
-        reply = Reply(wire.identify(payload), 0)
-        return wire.write_reply(stamp._replace(kind=Kind.REFUSED), reply, wire.write_facts({"reason": reason[:1000]}))
+        return wire.write_refusal(wire.unseal(payload)[0], wire.identify(payload), reason)
 
     return answer
 
 
 def conclude(kit: Path, content: dict[str, Any]) -> None:
     """Tell whoever waits for the run how it ended."""
-    scratch = kit / f"{OUTCOME}.part"
-    scratch.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(scratch, kit / OUTCOME)
+    write_whole(kit / OUTCOME, json.dumps(content).encode())

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.driver import Driver
 from fedlin.deploy.processes import PROGRAMS, Process
 from fedlin.deploy.project import Project
@@ -18,6 +19,7 @@ _SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: someth
 def take_part(kit: Path) -> None:
     """Run the server or the site whose folder this is, and start it again when it dies, until interrupted."""
     process = _process(kit)
+    check_certificate(kit)
     starts: list[float] = []
     try:
         while True:
@@ -35,6 +37,7 @@ def take_part(kit: Path) -> None:
 
 def attend(project: Project) -> dict[str, Any]:
     """Send the job, and send it again whenever it ended before the run did."""
+    check_certificate(project.admin)
     driver = Driver(project.admin, project.job, project.sites, project.needed)
     quick, begun = 0, time.monotonic()
     try:

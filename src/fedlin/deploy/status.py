@@ -9,6 +9,7 @@ from fedlin.deploy.programs import STATE
 from fedlin.errors import DeployError
 
 LOG = "log.jsonl"
+WAITING = "waiting.jsonl"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,26 @@ class Standing:
     events: list[dict[str, Any]]
 
 
-def lines(server: Path) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Exchange:
+    """What the server asked last, and who has answered."""
+
+    round: int  # rounds played before
+    phase: str
+    asked: list[str]
+    answered: list[str]
+    over: bool  # whether the server has gone on
+    time: float  # when it asked
+
+    @property
+    def awaited(self) -> list[str]:
+        """Whom the server waits for."""
+        return [] if self.over else [name for name in self.asked if name not in self.answered]
+
+
+def lines(server: Path, name: str = LOG) -> list[dict[str, Any]]:
     """Everything the server wrote; a line cut off by a crash is left out."""
-    path = server / STATE / LOG
+    path = server / STATE / name
     if not path.is_file():
         return []
     found = []
@@ -38,6 +56,17 @@ def lines(server: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return found
+
+
+def exchange(server: Path) -> Exchange | None:
+    """The exchange under way, or the latest one; None before the first."""
+    written = lines(server, WAITING)
+    if not written:
+        return None
+    asked, *rest = written
+    answered = [line["answered"] for line in rest if "answered" in line]
+    over = any("over" in line for line in rest)
+    return Exchange(asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
 
 
 def standing(server: Path) -> Standing | None:

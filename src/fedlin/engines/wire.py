@@ -134,6 +134,11 @@ def write_reply(stamp: Stamp, reply: Reply, body: bytes = b"") -> bytes:
     return seal(stamp, _REPLY.pack(*reply) + body)
 
 
+def write_refusal(stamp: Stamp, request: bytes, reason: str) -> bytes:
+    """A client's reply to a request it will not meet, with the reason in at most 1000 characters."""
+    return write_reply(stamp._replace(kind=Kind.REFUSED), Reply(request, 0), write_facts({"reason": reason[:1000]}))
+
+
 def read_reply(rest: memoryview) -> tuple[Reply, memoryview]:
     """Which request an answer belongs to, and its body."""
     return Reply(*_fields(_REPLY, rest)), rest[_REPLY.size :]

@@ -77,8 +77,7 @@ class Client:
                 return answer(request, stamp, rest)
         except FedLinError as cause:
             _log.warning("refused a message of phase %s: %s", phase, cause)
-            refusal = wire.write_facts({"reason": str(cause)[:1000]})
-            return wire.write_reply(stamp._replace(kind=Kind.REFUSED), Reply(request, 0), refusal)
+            return wire.write_refusal(stamp, request, str(cause))
 
     def _greet(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.contract.facts

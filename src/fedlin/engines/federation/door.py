@@ -54,7 +54,7 @@ def _greet(session: Session, names: Sequence[str], greeted: dict[str, float]) ->
     if not names:
         return {}
     hello = wire.seal(Stamp(Kind.HELLO, session.run), wire.write_facts(session.contract.facts))
-    letters, _ = session.post.exchange("hello", dict.fromkeys(names, hello), None)
+    letters, _ = session.ask("hello", dict.fromkeys(names, hello))
     refusals = {}
     for name, letter in letters.items():
         try:

@@ -9,6 +9,7 @@ import numpy as np
 from fedlin.core import Message
 from fedlin.engines import wire
 from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.waiting import Waiting
 from fedlin.engines.wire import Kind, Reply
 from fedlin.errors import NotFiniteError, WireError
 from fedlin.payloads import decode
@@ -28,59 +29,52 @@ class Letter(NamedTuple):
 class Post:
     """One transport, and the count of all that went through it."""
 
-    def __init__(self, transport: Transport, run: bytes, policy: Policy) -> None:
+    def __init__(self, transport: Transport, run: bytes, policy: Policy, waiting: Waiting) -> None:
         self.transport = transport
         self.run = run
         self.policy = policy
+        self.waiting = waiting
         self.sent = 0
         self.received = 0
         self.stale = 0  # replies to earlier requests, dropped
 
     def exchange(
-        self, route: str, requests: Mapping[str, bytes], needed: int | None
+        self, played: int, route: str, requests: Mapping[str, bytes], needed: int | None
     ) -> tuple[dict[str, Letter], dict[str, str]]:
         """The letters by name in the order of the requests, and why others were not accepted.
 
         With `needed` the exchange may end as soon as so many have answered.
         """
-        names = {name: wire.identify(request) for name, request in requests.items()}
-        answers: dict[str, bool] = {}
+        opened: dict[str, Letter | WireError | None] = {}
 
         def enough(replies: Mapping[str, bytes]) -> bool:
-            for name in replies.keys() - answers.keys():
-                answers[name] = self._answers(replies[name], names.get(name))
-            return sum(answers.values()) >= (needed or 0)
+            for name in replies.keys() & requests.keys() - opened.keys():
+                opened[name] = self._open(replies[name], requests[name])
+                if isinstance(opened[name], Letter):
+                    self.waiting.hear(name)
+            answers = sum(isinstance(letter, Letter) and letter.kind in ANSWERS for letter in opened.values())
+            return needed is not None and answers >= needed
 
-        replies = self.transport.exchange(
-            route, requests, list(requests), self.policy.timeout, None if needed is None else enough
-        )
+        self.waiting.ask(played, route, list(requests))
+        replies = self.transport.exchange(route, requests, list(requests), self.policy.timeout, enough)
+        enough(replies)  # a transport need not ask about the last ones
+        self.waiting.go_on()
         self.sent += sum(map(len, requests.values()))
         self.received += sum(map(len, replies.values()))
-        letters, refused = {}, {}
-        for name in requests:
-            if name in replies:
-                try:
-                    letter = self._open(replies[name])
-                except WireError as cause:
-                    refused[name] = str(cause)
-                    continue
-                if letter is not None and letter.reply.request == names[name]:
-                    letters[name] = letter
-                else:
-                    self.stale += 1
-        return letters, refused
+        self.stale += sum(letter is None for letter in opened.values())
+        found = {name: opened[name] for name in requests if name in opened}
+        letters = {name: letter for name, letter in found.items() if isinstance(letter, Letter)}
+        return letters, {name: str(cause) for name, cause in found.items() if isinstance(cause, WireError)}
 
-    def _open(self, raw: bytes) -> Letter | None:
-        stamp, rest = wire.unseal(raw)
-        reply, body = wire.read_reply(rest)
-        return Letter(stamp.kind, reply, body) if stamp.run == self.run else None
-
-    def _answers(self, raw: bytes, request: bytes | None) -> bool:
+    def _open(self, raw: bytes, request: bytes) -> Letter | WireError | None:
+        """The letter, why it is none, or None where it answers an earlier request."""
         try:
-            letter = self._open(raw)
-        except WireError:
-            return False
-        return letter is not None and letter.kind in ANSWERS and letter.reply.request == request
+            stamp, rest = wire.unseal(raw)
+            reply, body = wire.read_reply(rest)
+        except WireError as cause:
+            return cause
+        ours = stamp.run == self.run and reply.request == wire.identify(request)
+        return Letter(stamp.kind, reply, body) if ours else None
 
 
 class Sorted(NamedTuple):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from os import PathLike
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedlin.engines.federation.progress import Progress, Saves
 from fedlin.engines.federation.roster import Roster
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.turn import Diverged, Turn, take_turn
+from fedlin.engines.federation.waiting import Waiting
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.member import check_seed
 from fedlin.engines.program import FAR
@@ -89,7 +91,7 @@ def serve(
     }
     run = contract.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
     place = None if folder is None else open_folder(folder)
-    with precision(contract.dtype):
+    with precision(contract.dtype), closing(Waiting(place)) as waiting:
         saves = Saves(place, contract, identity)
         progress = saves.read()
         session = Session(
@@ -99,7 +101,7 @@ def serve(
             int(seed),
             policy,
             expect,
-            Post(transport, run, policy),
+            Post(transport, run, policy, waiting),
             Ledger(place),
             saves,
             progress or Progress.start(algorithm, start, Roster()),

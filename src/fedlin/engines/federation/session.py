@@ -12,7 +12,7 @@ from fedlin.core import Algorithm
 from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.ledger import Ledger
 from fedlin.engines.federation.policy import Policy
-from fedlin.engines.federation.post import Post
+from fedlin.engines.federation.post import Letter, Post
 from fedlin.engines.federation.progress import Progress, Saves
 from fedlin.engines.federation.roster import Roster
 from fedlin.plan import Plan
@@ -53,6 +53,12 @@ class Session:
         tau, eta = self.plan.rows(len(self.roster.seats), self.rounds)
         number = self.progress.round
         return tau[number] if tau.ndim == 2 else tau, eta[number] if eta.ndim == 2 else eta
+
+    def ask(
+        self, route: str, requests: Mapping[str, bytes], needed: int | None = None
+    ) -> tuple[dict[str, Letter], dict[str, str]]:
+        """One exchange of the present round: see `Post.exchange`."""
+        return self.post.exchange(self.progress.round, route, requests, needed)
 
     def start_afresh(self, why: str, **facts: Any) -> None:
         """All memories are made anew at the present model: recorded, and saved before anyone is told."""

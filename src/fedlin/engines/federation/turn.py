@@ -57,7 +57,7 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
             task = Task(bytes.fromhex(bases[name]), i, session.seed, int(tau[i]), float(eta[i]))
             tasks[name] = wire.write_task(stamp, task, body)
         eager = session.policy.quorum is not None and session.policy.eager
-        letters, refused = session.post.exchange(shape.name, tasks, needed if eager else None)
+        letters, refused = session.ask(shape.name, tasks, needed if eager else None)
         found = sort_uploads(letters, shape.up, session.policy.norm_bound)
         if found.diverged:
             raise Diverged
@@ -90,7 +90,7 @@ def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
     due = (name for name in asked if short or roster[name].absences & (roster[name].absences - 1) == 0)
     late = {name: request for name in due if roster[name].base is None}
     if late:
-        letters, _ = session.post.exchange("begin", late, None)
+        letters, _ = session.ask("begin", late)
         for name, letter in letters.items():
             if letter.kind == Kind.BEGUN:
                 roster[name].base = wire.identify(request).hex()
