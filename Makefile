@@ -37,6 +37,7 @@ format: $(STAMP)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
+# Beside other packages, each in an environment of its own under .venv-peers; minutes, and writes docs/performance.md.
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
 
@@ -45,7 +46,7 @@ docs: $(STAMP)
 	@echo "open site/index.html; to search it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site"
 
 clean:
-	rm -rf $(VENV) $(FLOWER) build dist reports site
+	rm -rf $(VENV) $(FLOWER) .venv-peers build dist reports site
 
 $(PYTHON):
 	python3 -m venv $(VENV)

@@ -46,7 +46,7 @@ def main() -> None:
     found = {**kept, "machine": bounds.machine(), "ceilings": bounds.ceilings(), "needs": bounds.needs()}
     for name in (given.only,) if given.only else parts:
         found[name] = parts[name](given.repeats, say)
-    page.CPU.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        page.CPU.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")  # kept if a later part fails
     page.save()
     say(f"wrote {page.CPU.name}, {page.PAGE.name} and {picture.FILE.name}")
 

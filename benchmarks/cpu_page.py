@@ -135,7 +135,7 @@ def growth_rows(growth: dict[str, Any]) -> list[tuple[str, ...]]:
 def need_rows(measured: dict[str, Any]) -> list[tuple[str, ...]]:
     """A round of fedlin against what the machine gives."""
     by_title = {row["title"]: row for row in measured["race"]["rows"]}
-    top, rows = measured["ceilings"], []
+    top, rows = measured["ceilings"], list[tuple[str, ...]]()
     for name, need in measured["needs"].items():
         figure = by_title["fedlin"]["W2"] if name == "W2" else by_title[name]["W1"]
         seconds = figure["seconds"]["median"]

@@ -41,5 +41,5 @@ def draw(race: list[dict[str, Any]]) -> Figure:
 def save(race: list[dict[str, Any]], path: Path = FILE) -> None:
     """As SVG, or as what the ending says; the same figures give the same bytes."""
     canvas = draw(race)
-    with rc_context({**RC, "svg.fonttype": "none"} if path.suffix == ".svg" else RC):
+    with rc_context(RC):
         canvas.savefig(path, dpi=150, metadata={"Date": None, "Creator": None} if path.suffix == ".svg" else {})

@@ -30,12 +30,13 @@ class Contestant(NamedTuple):
     method: str
     own: bool = False
     workloads: tuple[str, ...] = ("W1", "W2")
+    manner: str = ""  # of the method, where a package has several
 
 
 LOOP = Contestant("NumPy loop", "numpy", "FedLin", True)
 CONTESTANTS = (
     Contestant("fedlin", "fedlin", "FedLin", True),
-    Contestant("fedlin, step by step", "fedlin", "FedLin by gradients", True, ("W1",)),
+    Contestant("fedlin, step by step", "fedlin", "FedLin", True, ("W1",), " by gradients"),
     Contestant("FedJAX", "fedjax", "FedAvg"),
     Contestant("pfl", "pfl", "FedAvg"),
     Contestant("pfl", "pfl", "SCAFFOLD"),
@@ -50,11 +51,11 @@ def tasks() -> dict[tuple[str, bool], Task]:
     def task(work: Workload, loss: str, l2: float, own: bool) -> Task:
         sheet: Any = work.problem.rows().data
         clients = work.problem.clients
-        tau, eta = (np.broadcast_to(row, clients) for row in work.plan.rows(clients, 1))
+        tau, eta = (np.broadcast_to(np.asarray(row, float), clients) for row in work.plan.rows(clients, 1))
         if not own:  # as much work in all, and the same η_i τ_i
             mean = round(float(tau.mean()))
-            tau, eta = np.full(clients, mean), np.full(clients, float(np.mean(tau * eta)) / mean)
-        return Task(loss, np.asarray(sheet.X), np.asarray(sheet.y), l2, tau, eta)
+            tau, eta = np.full(clients, float(mean)), np.full(clients, float(np.mean(tau * eta)) / mean)
+        return Task(loss, np.asarray(sheet.X), np.asarray(sheet.y), l2, tau.astype(int), eta)
 
     return {
         (name, own): task(work, loss, l2, own)
@@ -65,7 +66,7 @@ def tasks() -> dict[tuple[str, bool], Task]:
 
 def answer(task: Task, method: str) -> Array:
     """What the method must give after the rounds of a race."""
-    rounds = reference.METHODS[method.split(" by ")[0]](work_of(task), 0 * task.X[0, 0])
+    rounds = reference.METHODS[method](work_of(task), 0 * task.X[0, 0])
     return next(islice(rounds, ROUNDS - 1, None))
 
 
@@ -90,8 +91,8 @@ class Race:
         """One process: its seconds a round without the first, and how far it is from the answer."""
         interpreter = str(python(who.package)) if who.package in NAMES else sys.executable
         module = f"benchmarks.peers.with_{who.package}"
-        call = [interpreter, "-m", module, self.paths[who.own], who.method, str(ROUNDS), repr(time.time())]
-        found = process.run(call)
+        method, now = who.method + who.manner, repr(time.time())
+        found = process.run([interpreter, "-m", module, self.paths[who.own], method, str(ROUNDS), now])
         right = self.answers[who]
         found["seconds"] = median(found["seconds"])
         found["distance"] = float(np.linalg.norm(np.array(found.pop("x")) - right) / np.linalg.norm(right))

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
 if not hasattr(jax, "tree_map"):  # the name is gone from JAX, and FedJAX's last release still uses it
-    jax.tree_map = jax.tree_util.tree_map
+    vars(jax)["tree_map"] = jax.tree_util.tree_map
 
 import fedjax  # noqa: E402
 from fedjax.algorithms import fed_avg  # noqa: E402
@@ -48,7 +48,7 @@ def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     clock.start()
     for _ in range(rounds):
         state, _ = algorithm.apply(state, clients)
-        jax.block_until_ready(state.params)
+        state.params.block_until_ready()
         clock.lap()
     return np.asarray(state.params)
 

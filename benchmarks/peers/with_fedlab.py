@@ -8,11 +8,13 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 try:
     import torchvision  # noqa: F401
 except (ImportError, RuntimeError):
     sys.modules["torchvision"] = ModuleType("torchvision")
-    sys.modules["torchvision"].transforms = sys.modules["torchvision"].datasets = ModuleType("torchvision.any")
+    vars(sys.modules["torchvision"])["transforms"] = None
 
 from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
 from fedlab.contrib.algorithm.basic_server import SyncServerHandler
@@ -60,7 +62,7 @@ def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     trainer.criterion = trainer.model.compare  # the trainer has a copy of the model
     clock.start()
     Timed(handler, trainer, clock).main()
-    return handler.model.x.detach().numpy()
+    return np.asarray(handler.model.x.detach())
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ def work_of(task: Task) -> reference.Work:
 
 def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     """Round after round."""
-    x = start = 0 * task.X[0, 0]
-    steps = reference.METHODS[method](work_of(task), start)
+    x: Array = 0 * task.X[0, 0]
+    steps = reference.METHODS[method](work_of(task), x)
     clock.start()
     for _ in range(rounds):
         x = next(steps)
