@@ -87,7 +87,7 @@ def verdict(race: list[dict[str, Any]]) -> str:
             return "No other package could be run."
         closest = min(ran, key=lambda row: times(race, row, workload))
         said.append(f"{times(race, closest, workload):,.0f} times on {workload} ({closest['title']})")
-    return f"The quickest of the others takes fedlin's time {said[0]}, and {said[1]}."
+    return f"The other packages take at least {said[0]} and {said[1]} as long as fedlin."
 
 
 def race_rows(race: list[dict[str, Any]]) -> list[tuple[str, ...]]:

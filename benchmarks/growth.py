@@ -4,7 +4,6 @@ Every point is a process of its own: `python -m benchmarks.growth clients 1000` 
 """
 
 import json
-import resource
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -51,8 +50,7 @@ def point(kind: str, size: int) -> dict[str, float]:
     plan, rounds = fedlin.Plan(shape["local steps"], 0.01), shape["rounds"]
     runs = [fedlin.simulate(fedlin.fedlin(), work, plan, rounds, iterates=False) for _ in range(REPEATS + 1)]
     seconds = float(np.median([run.seconds[-1] for run in runs[1:]]))  # the first one compiles
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"size": size, "seconds": seconds if kind == "rounds" else seconds / rounds, "peak": peak}
+    return {"size": size, "seconds": seconds if kind == "rounds" else seconds / rounds, "peak": process.peak()}
 
 
 def line(sizes: list[float], seconds: list[float]) -> dict[str, float]:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ PATIENCE = 300.0  # seconds
 
 class FailedError(Exception):
     """The process did not do it; the message is its last word."""
+
+
+def peak() -> int:
+    """The most bytes this process has held; `maxrss` would also count what the process held that started this one."""
+    try:
+        status = Path("/proc/self/status").read_text().splitlines()
+    except OSError:  # a system without /proc
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -42,9 +52,10 @@ def _watch(pid: int, ended: threading.Event, most: list[int]) -> None:
             continue
 
 
-def run(command: Sequence[str], settings: Mapping[str, str] | None = None) -> dict[str, Any]:
+def run(command: Sequence[str]) -> dict[str, Any]:
     """The JSON of the last line a command prints; its "peak" grows to what its whole family held, where known."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(settings or {})}
+    found_at = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # by its own children too
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": found_at}
     process = subprocess.Popen(
         command,
         cwd=ROOT,

@@ -86,6 +86,9 @@ def test_a_line_is_found_and_what_leaves_it_is_told() -> None:
 def test_a_process_gives_its_figures_its_memory_and_its_last_word() -> None:
     from benchmarks.process import FailedError, run
 
+    held = np.ones(20_000_000)  # by this process, so not to be counted as another one's
+    own = "import json; from benchmarks.process import peak; print(json.dumps({'peak': peak()}))"
+    assert run([sys.executable, "-c", own])["peak"] < held.nbytes
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]]); print('{\"peak\": 1}')"
     hold = "import time; held = b'x' * 200_000_000; time.sleep(1)"
     assert run([sys.executable, "-c", child, hold])["peak"] > 200_000_000

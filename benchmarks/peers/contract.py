@@ -4,7 +4,6 @@ It runs as `python -m benchmarks.peers.with_NAME TASK METHOD ROUNDS BEGUN`, in a
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from benchmarks.process import peak
 
 Array = NDArray[Any]
 
@@ -73,7 +74,7 @@ def run(play: Play, package: str) -> None:
         "version": version(package),
         "first": clock.first,
         "seconds": clock.seconds,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak": peak(),
         "x": np.asarray(x, np.float64).tolist(),
     }
     print("\n" + json.dumps(found), flush=True)
