@@ -23,11 +23,12 @@ SIZES = {
     "rounds": (10, 100, 1_000, 10_000),
 }
 FIXED = {  # what does not grow
-    "clients": {"rows": 20, "dimension": 20, "local steps": 10, "rounds": 3},
-    "dimension": {"clients": 20, "rows": 100, "local steps": 10, "rounds": 10},
-    "local steps": {"clients": 20, "rows": 100, "dimension": 20, "rounds": 10},
+    "clients": {"rows": 20, "dimension": 20, "local steps": 10},
+    "dimension": {"clients": 20, "rows": 100, "local steps": 10},
+    "local steps": {"clients": 20, "rows": 100, "dimension": 20},
     "rounds": {"clients": 20, "rows": 100, "dimension": 20, "local steps": 10},
 }
+LEAST, MOST, LONG = 2, 1_000, 0.3  # rounds of a run, and the seconds it should take
 
 
 def problem(clients: int, rows: int, dim: int) -> fedlin.problems.Problem:
@@ -47,9 +48,14 @@ def point(kind: str, size: int) -> dict[str, float]:
     """Seconds a round of FedLin with its measures (for "rounds", of the whole run), and the process's peak memory."""
     shape = {**FIXED[kind], kind: size}
     work = problem(shape["clients"], shape["rows"], shape["dimension"])
-    plan, rounds = fedlin.Plan(shape["local steps"], 0.01), shape["rounds"]
-    runs = [fedlin.simulate(fedlin.fedlin(), work, plan, rounds, iterates=False) for _ in range(REPEATS + 1)]
-    seconds = float(np.median([run.seconds[-1] for run in runs[1:]]))  # the first one compiles
+    plan = fedlin.Plan(shape["local steps"], 0.01)
+
+    def play(rounds: int) -> float:
+        return float(fedlin.simulate(fedlin.fedlin(), work, plan, rounds, iterates=False).seconds[-1])
+
+    rounds = size if kind == "rounds" else min(MOST, max(LEAST, int(LONG * LEAST / play(LEAST))))
+    play(rounds)  # compiles
+    seconds = float(np.median([play(rounds) for _ in range(REPEATS)]))
     return {"size": size, "seconds": seconds if kind == "rounds" else seconds / rounds, "peak": process.peak()}
 
 
