@@ -33,7 +33,8 @@ ready batches instead of its slower DataLoader, Flower clients in NumPy, FedJAX 
 ## How time grows
 
 Logistic regression in float32, FedLin with its measures, every client in every round, each point in a process of its
-own. The line is a + b·size with the least squares of relative errors; *over the line* is the measured time over it.
+own. The line is a + b·size (a, b ≥ 0) with the least squares of relative errors; *over the line* is the measured time
+over it.
 
 {growth}
 
@@ -45,11 +46,12 @@ compiled program that does nothing takes {call}.
 {needs}
 
 *Operations* are those the method needs, *data* is what all clients hold, read once a round. A product of a matrix and
-a vector does two operations for eight bytes, so it never comes near a matrix product's rate: with data that fits the
-caches (W1, W2) it runs at their bandwidth, and with data that does not, at the memory's. W1 in closed form reads its
-matrices a few times a round, so bandwidth bounds it. Step by step, and in W2, a client's data stays in the cache for
-all its steps, and the products themselves are the bound, with the exponentials of W2. Below some hundred clients of
-few rows a round is bound by dispatch: the offset of the lines above.
+a vector does two operations for eight bytes, so it never comes near a matrix product's rate: it runs at the bandwidth
+of the cache its data fits, or of the memory. W1 in closed form reads its matrices a few times a round whatever τ_i is,
+so that bandwidth bounds it. Step by step, and in W2, a client's data is read again in every step: from the nearest
+cache where a client takes all its steps before the next one (*client* below), through all caches where each step is
+taken by all clients (*step*). With few clients of few rows a round is bound by the calls of its operations, which do
+not grow: the offset of the lines above.
 
 A round costs this much more with its measures:
 
@@ -86,8 +88,8 @@ def verdict(race: list[dict[str, Any]]) -> str:
         if not ran:
             return "No other package could be run."
         closest = min(ran, key=lambda row: times(race, row, workload))
-        said.append(f"{times(race, closest, workload):,.0f} times on {workload} ({closest['title']})")
-    return f"The other packages take at least {said[0]} and {said[1]} as long as fedlin."
+        said.append(f"{times(race, closest, workload):,.0f} times fedlin's time on {workload} ({closest['title']})")
+    return f"By these medians the other packages take at least {said[0]} and {said[1]}."
 
 
 def race_rows(race: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -105,7 +107,8 @@ def race_rows(race: list[dict[str, Any]]) -> list[tuple[str, ...]]:
             if name not in figures:
                 cells += ["", ""]
             elif "ratio" in figures[name]:
-                cells += [span(figures[name]["ratio"]), f"{times(race, row, name):,.3g}"]
+                more = times(race, row, name)
+                cells += [span(figures[name]["ratio"]), f"{more:,.0f}" if more >= 100 else f"{more:.2g}"]
             else:
                 cells += [f"failed: {figures[name]['failed']}", ""]
         last = ran[-1] if ran else None

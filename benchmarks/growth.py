@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+from scipy.optimize import nnls
 
 import fedlin
 from benchmarks import process
@@ -60,9 +61,9 @@ def point(kind: str, size: int) -> dict[str, float]:
 
 
 def line(sizes: list[float], seconds: list[float]) -> dict[str, float]:
-    """The line a + b·size with the least squares of relative errors, and the largest of these: each point counts."""
+    """The line a + b·size (a, b ≥ 0) with the least squares of relative errors, and the largest of these."""
     size, time = np.array(sizes), np.array(seconds)
-    (offset, slope), *_ = np.linalg.lstsq(np.stack([1 / time, size / time], 1), np.ones(len(time)), rcond=None)
+    (offset, slope), _ = nnls(np.stack([1 / time, size / time], 1), np.ones(len(time)))
     relative = time / (offset + slope * size)
     return {
         "offset": float(offset),
