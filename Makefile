@@ -73,6 +73,7 @@ format: $(STAMP)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
+# Beside other packages, each in an environment of its own under .venv-peers; minutes, and writes docs/performance.md.
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
 

@@ -1,19 +1,26 @@
-"""Write docs/performance.md from what the benchmarks measured: `python -m benchmarks.page`."""
+"""Write docs/performance.md and its picture from what the benchmarks measured: `python -m benchmarks.page`."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks import cpu_page, picture
+from benchmarks.tables import batches, micro, recording, table
+
+GPU, CPU = (Path(__file__).parent / "results" / f"{name}.json" for name in ("gpu", "cpu"))
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
-TEXT = """# What bounds each figure
+TEXT = """# How fast it is, and what bounds it
 
-This page is written by `python -m benchmarks.page` from the files in `benchmarks/results`, which `benchmarks.gpu`
-measured: medians of {repeats} on an {device}, JAX {jax}. Measure your own machine with
-`python -m benchmarks` (CPU) and `python -m benchmarks.gpu FILE` (GPU).
+This page and its picture are written by `python -m benchmarks.page` from the files in `benchmarks/results`. Measure
+your own machine with `make bench` (CPU, beside the other packages; minutes) and `python -m benchmarks.gpu FILE` (GPU).
 
-## Local work
+{cpu}
+## On a GPU
+
+Medians of {repeats} on an {device}, JAX {jax}.
+
+### Local work
 
 Every method's local loop asks the problem for τ_i steps. A quadratic answers in closed form: two products with its
 eigenvectors whatever τ_i is. Logistic and softmax regression, and quadratics with `closed_form=False`, take the steps
@@ -28,7 +35,7 @@ it issues: two multiply-adds an entry and step, and the sums across threads.
 
 An elementwise copy moves {copy:.1f} TB/s here, and a float32 matrix product runs at {flops:.0f} TFLOP/s.
 
-## Rounds
+### Rounds
 
 Whole rounds of FedLin with every measure recorded. With few clients a round is bound by the launches of its kernels;
 with many by memory: for W1 × 500, A_i once for the gradient and the eigenvectors twice. The cohort's round was
@@ -36,14 +43,14 @@ measured while it still shuffled a million numbers and measured f on every clien
 
 {rounds}
 
-## Recording
+### Recording
 
 The loss, the gradient norm, the gap and the distance after every round cost this share of the round. They take a
 few launches where the Hessian of f is known, and two more passes over the rows where it is not.
 
 {recording}
 
-## Batches
+### Batches
 
 {batches}
 
@@ -66,30 +73,17 @@ on disk by itself: set `jax_compilation_cache_dir` for that.
 """
 
 
-def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
-    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, ("---",) * len(heads), *rows)]
-    return "\n".join(lines)
-
-
-def micro(seconds: float) -> str:
-    """A time to three digits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def write(measured: dict[str, Any]) -> str:
+def write(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     """The page."""
-    figures = measured["figures"]
+    figures = gpu["figures"]
     kernels = [f for f in figures if "fused seconds" in f]
     rounds = [f for f in figures if "seconds a round" in f and "share of a round" not in f]
     shares = [f for f in figures if "share of a round" in f]
-    batches = [f for f in figures if "together" in f]
     return TEXT.format(
-        repeats=measured["repeats"],
-        device=measured["device"],
-        jax=measured["jax"],
+        cpu=cpu_page.write(cpu),
+        repeats=gpu["repeats"],
+        device=gpu["device"],
+        jax=gpu["jax"],
         copy=figures[0]["copy bytes/s"] / 1e12,
         flops=figures[0]["float32 flop/s"] / 1e12,
         kernel=table(
@@ -108,30 +102,22 @@ def write(measured: dict[str, Any]) -> str:
             ],
         ),
         rounds=table(("", "a round"), [(f["figure"], micro(f["seconds a round"])) for f in rounds]),
-        recording=table(
-            ("", "a round", "without", "share"),
-            [
-                (
-                    f["figure"],
-                    micro(f["seconds a round"]),
-                    micro(f["without measures"]),
-                    f"{f['share of a round']:.0%}",
-                )
-                for f in shares
-            ],
-        ),
-        batches=table(
-            ("", "together", "one after another", "times faster"),
-            [(f["figure"], micro(f["together"]), micro(f["apart"]), f"{f['times faster']:.1f}") for f in batches],
-        ),
+        recording=recording(shares),
+        batches=batches([f for f in figures if "together" in f]),
     )
 
 
-def read() -> dict[str, Any]:
-    """What `benchmarks.gpu` wrote."""
-    found: dict[str, Any] = json.loads((RESULTS / "gpu.json").read_text())
-    return found
+def read() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `benchmarks` and `benchmarks.gpu` wrote."""
+    return json.loads(CPU.read_text()), json.loads(GPU.read_text())
+
+
+def save() -> None:
+    """The page and the picture."""
+    cpu, gpu = read()
+    picture.save(cpu["race"]["rows"])
+    PAGE.write_text(write(cpu, gpu))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(write(read()))
+    save()

@@ -1,19 +1,16 @@
-"""The workloads, and the plain NumPy loop over clients and steps they are measured against."""
+"""The workloads, each with the gradient that a plain NumPy loop takes."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
 
 import fedlin
+from benchmarks import reference
+from benchmarks.reference import Array, Gradient
 from fedlin.problems import Problem
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Workload:
     name: str
     problem: Problem
     plan: fedlin.Plan
-    gradient: Callable[[int, Array], Array]
+    gradient: Gradient
 
 
 def w1(closed_form: bool) -> Workload:
@@ -31,12 +28,8 @@ def w1(closed_form: bool) -> Workload:
     problem = fedlin.problems.least_squares(seed=0, closed_form=closed_form)
     sheet: Any = problem.rows().data
     plan = fedlin.Plan.scaled(fedlin.draw_steps(20, 2, 100, seed=0), 5e-4)
-
-    def gradient(i: int, x: Array) -> Array:
-        rows = sheet.X[i]
-        return np.asarray(rows.T @ (rows @ x - sheet.y[i]))
-
-    return Workload("W1 closed form" if closed_form else "W1 by gradients", problem, plan, gradient)
+    name = "W1 closed form" if closed_form else "W1 by gradients"
+    return Workload(name, problem, plan, reference.least_squares(np.asarray(sheet.X), np.asarray(sheet.y)))
 
 
 def w2() -> Workload:
@@ -45,12 +38,7 @@ def w2() -> Workload:
     X = draw.standard_normal((100, 100, 60))
     y = np.where(draw.random((100, 100)) < 0.5, -1.0, 1.0)
     problem = fedlin.problems.logistic(X, y, l2=1e-3)
-
-    def gradient(i: int, x: Array) -> Array:
-        margin = y[i] * (X[i] @ x)
-        return np.asarray(-(y[i] * expit(-margin)) @ X[i] / 100 + 1e-3 * x)
-
-    return Workload("W2 logistic", problem, fedlin.Plan(tau=10, eta=0.1), gradient)
+    return Workload("W2 logistic", problem, fedlin.Plan(tau=10, eta=0.1), reference.logistic(X, y, 1e-3))
 
 
 def crowd(work: Workload, times: int) -> Workload:
@@ -67,13 +55,5 @@ def crowd(work: Workload, times: int) -> Workload:
 def numpy_round(work: Workload, x: Array) -> Array:
     """One FedLin round, a loop over clients and a loop over steps."""
     clients = work.problem.clients
-    tau, eta = work.plan.rows(clients, 1)
-    own = [work.gradient(i, x) for i in range(clients)]
-    mean = np.mean(own, axis=0)
-    total = np.zeros_like(x)
-    for i in range(clients):
-        y = x.copy()
-        for _ in range(tau[i]):
-            y -= eta[i] * (work.gradient(i, y) - own[i] + mean)
-        total += y
-    return np.asarray(total / clients)
+    tau, eta = (np.broadcast_to(row, clients) for row in work.plan.rows(clients, 1))
+    return next(reference.fedlin(reference.Work(work.gradient, tau, eta), x))
