@@ -627,6 +627,10 @@ CASES = [
     Case(
         "row smoothness", lambda: theory.s_local_svrg(QUADRATIC, 2, 0), ArgumentError, ("row_smoothness = 0", "above 0")
     ),
+    Case(
+        "no gap to close", lambda: theory.staged.rounds(QUADRATIC, 1.0, 0.0), ArgumentError, ("gap0 = 0.0", "above 0")
+    ),
+    Case("stages of nobody", lambda: theory.staged.stages(4, first=0), ArgumentError, ("first = 0", "at least 1")),
     Case("smoothness unknown", lambda: theory.strongly_convex(CUSTOM, 1), UnknownError, ("Custom", "smoothness=")),
 ]
 # To compare a loss with the mean of its rows, it must be computed.
