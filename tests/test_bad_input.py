@@ -644,6 +644,10 @@ CASES = [
     Case("playground's memory", lambda: Settings(memory=""), ArgumentError, ("memory = ''", "'error feedback'")),
     Case("playground's measure", lambda: Settings(measure="loss"), ArgumentError, ("measure = 'loss'", "'gap'")),
     Case("playground's axis", lambda: Settings(axis="time"), ArgumentError, ("axis = 'time'", "'rounds'")),
+    Case(
+        "no gap to close", lambda: theory.staged.rounds(QUADRATIC, 1.0, 0.0), ArgumentError, ("gap0 = 0.0", "above 0")
+    ),
+    Case("stages of nobody", lambda: theory.staged.stages(4, first=0), ArgumentError, ("first = 0", "at least 1")),
     # Constants that are not known
     Case("smoothness unknown", lambda: theory.strongly_convex(CUSTOM, 1), UnknownError, ("Custom", "smoothness=")),
 ]

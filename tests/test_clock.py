@@ -204,6 +204,30 @@ def test_flanp_is_stages_of_the_fastest() -> None:
     assert len(run.simulated) == run.rounds + 1 == 301
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_flanp_takes_no_more_rounds_than_its_theory_says(seed: int) -> None:
+    """Every stage begins within 6V/n of its own minimum, and is done within the rounds that `staged` allows it."""
+    instance, accuracy = alike(seed), 0.5  # twice what one client's data err by in the mean: V is to bound it
+    speed = fedlin.draw_rates(M, 100.0, seed=seed)
+    order = np.argsort(-speed)
+    plan, end = fedlin.theory.flanp(instance, 5), Stop(grad_norm=np.sqrt(2 * instance.strong_convexity * accuracy / M))
+    run = fedlin.flanp(fedlin.gradient_tracking(), instance, plan, Clock(speed), 5000, accuracy=accuracy, stop=end)
+    assert run.status == "stopped"
+    counts = fedlin.theory.staged.stages(M)
+    taken = {each * n: n for n in counts for each in (5, 6)}  # five steps each, one gradient more as a stage begins
+    answered = np.array([taken[int(calls)] for calls in np.diff(run.gradients)])
+    subsets = {n: instance.weighted(np.isin(np.arange(M), order[:n])) for n in counts}
+    allowed = fedlin.theory.staged.rounds(instance, accuracy, subsets[1].gap(run.iterates[0]))
+    begun = 0
+    for (count, own), most in zip(subsets.items(), allowed, strict=True):
+        took = int(np.sum(answered == count))
+        assert took <= most
+        if count > 1 and took:
+            assert own.gap(run.iterates[begun]) <= 6 * accuracy / count
+        begun += took
+    assert begun == run.rounds
+
+
 def test_flanp_from_everyone_is_the_method_itself() -> None:
     instance, plan, clock = problem(), Plan(TAU, ETA), CLOCK
     staged = fedlin.flanp(fedlin.fedlin(), instance, plan, clock, ROUNDS, accuracy=1.0, first=CLIENTS)

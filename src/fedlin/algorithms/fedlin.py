@@ -7,6 +7,7 @@ Heterogeneity and Sparse Gradients, NeurIPS 2021, Algorithm 1. Links on models g
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import Compressor, identity
@@ -85,7 +86,7 @@ def fedlin(
         return FedLinServer(
             x,
             None,
-            links.model_downlink.compressor.encode(jax.random.key(0), x) if links.as_moves else None,
+            _no_move(links.model_downlink.compressor, x) if links.as_moves else None,
             links.uplink.receiver(x),
             links.downlink.sender(x),
             links.model_uplink.receiver(x),
@@ -119,6 +120,12 @@ def fedlin(
         check=check,
         mechanisms=private(links.uplink, links.model_uplink),
     )
+
+
+def _no_move(compressor: Compressor, x: Vector) -> Message:
+    """An encoded zero; by its shape alone, since to encode one outside a program compiles every operation by itself."""
+    shapes = jax.eval_shape(compressor.encode, jax.random.key(0), x)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLinServer, FedLinClient], ...]:

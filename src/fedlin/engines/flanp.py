@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import positive, positive_integer
+from fedlin.checks import positive
 from fedlin.core import EVERY_CLIENT, Algorithm
 from fedlin.engines.clock import Clock
 from fedlin.engines.member import check_rounds, prepare
@@ -20,6 +20,7 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Measures, Problem
 from fedlin.result import Result
+from fedlin.theory.staged import stages
 
 Array = NDArray[Any]
 
@@ -42,16 +43,17 @@ def flanp(
     `accuracy` is V, the statistical accuracy of one client's data. A stage of n clients minimises their f_n and ends
     once ‖∇f_n(x)‖² ≤ 2μV/n. The last stage has all clients, and ends as `stop` says or with the rounds. Everything in
     the result is measured on f, with `simulated` seconds by the clock; `algorithm` starts afresh with every stage.
+    `theory.flanp` has its steps, `theory.staged` the stages and how many rounds each can take.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=8, dim=5, samples=20)
-    >>> plan, clock = fedlin.Plan(3, 0.1 / problem.smoothness), fedlin.Clock(fedlin.draw_rates(8, 100.0))
-    >>> run = fedlin.flanp(fedlin.fedlin(), problem, plan, clock, 500, accuracy=1.0, stop=fedlin.Stop(gap=1e-12))
+    >>> plan, clock = fedlin.theory.flanp(problem, tau=3), fedlin.Clock(fedlin.draw_rates(8, 100.0))
+    >>> method, end = fedlin.gradient_tracking(), fedlin.Stop(gap=1e-12)
+    >>> run = fedlin.flanp(method, problem, plan, clock, 500, accuracy=1.0, stop=end)
     >>> run.status, bool(run.gap[-1] <= 1e-12)
     ('stopped', True)
     """
-    rounds, first = check_rounds(rounds), positive_integer("first", first)
-    accuracy = positive("accuracy", accuracy)
+    rounds, accuracy = check_rounds(rounds), positive("accuracy", accuracy)
     if not isinstance(clock, Clock):
         raise ArgumentError(f"clock = {clock!r} is not allowed: give a fedlin Clock.")
     if isinstance(algorithm, Algorithm) and EVERY_CLIENT in algorithm.requires:
@@ -59,13 +61,12 @@ def flanp(
             f"{algorithm.name} needs {EVERY_CLIENT}, and the first stages leave the slow ones out: use another method."
         )
     member = prepare(algorithm, problem, plan, rounds, seed=seed, x0=x0, participation=1.0, weights=None, stop=stop)
-    if first > problem.clients:
-        raise ArgumentError(f"first = {first} is more than the {problem.clients} clients: begin with fewer.")
+    counts = stages(problem.clients, first)
     clock.check(problem.clients)
     convexity, order = problem.polyak_lojasiewicz, np.argsort(clock.alone(member, rounds), kind="stable")
-    stages: list[Result] = []
-    count, left, x = first, rounds, member.x0
-    while left and (not stages or stages[-1].status == "stopped"):
+    played: list[Result] = []
+    left, x = rounds, member.x0
+    for count in counts:
         present = np.isin(np.arange(problem.clients), order[:count])
         everyone = count == problem.clients
         now, answering = _rest(plan, rounds - left), np.tile(present, (left, 1))
@@ -74,18 +75,18 @@ def flanp(
             problem,
             now,
             left,
-            seed=(seed + len(stages)) % 2**32,
+            seed=(seed + len(played)) % 2**32,
             x0=x,
             weights=problem.weights * present,
             participation=answering,
             stop=stop if everyone else Stop(grad_norm=float(np.sqrt(2 * convexity * accuracy / count))),
             iterates=True,
         )
-        stages.append(clock.time(run, algorithm, problem, now, participation=answering))
-        if everyone:
+        played.append(clock.time(run, algorithm, problem, now, participation=answering))
+        left, x = left - run.rounds, run.x
+        if not left or run.status != "stopped":
             break
-        count, left, x = min(2 * count, problem.clients), left - run.rounds, run.x
-    return _joined(algorithm, problem, stages, seed)
+    return _joined(algorithm, problem, played, seed)
 
 
 def _rest(plan: Plan, done: int) -> Plan:

@@ -1,6 +1,6 @@
 """Step sizes, bounds and constants, one function a theorem."""
 
-from fedlin.theory import bounds, lower_bound, splitting, surrogate
+from fedlin.theory import bounds, lower_bound, splitting, staged, surrogate
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.steps import (
     client_feedback,
@@ -12,6 +12,7 @@ from fedlin.theory.steps import (
     fedcomgate,
     fedpaq,
     fedsplit,
+    flanp,
     gradient_tracking,
     homogeneous,
     noisy,
@@ -37,6 +38,7 @@ __all__ = [
     "fedcomgate",
     "fedpaq",
     "fedsplit",
+    "flanp",
     "gradient_tracking",
     "homogeneous",
     "lower_bound",
@@ -49,6 +51,7 @@ __all__ = [
     "server_feedback",
     "server_sparse",
     "splitting",
+    "staged",
     "strongly_convex",
     "surrogate",
 ]

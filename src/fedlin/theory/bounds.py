@@ -200,5 +200,32 @@ def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: flo
     return np.asarray((s[0] / s) ** 2 * distance0 + (C_1 * tau + C_2 * (tau - 1) ** 2) / s + C_3 * (tau - 1) / s**2)
 
 
+def gradient_tracking(problem: Problem, rounds: int, gap0: float, server_step: float = 1.0) -> Array:
+    """At `steps.gradient_tracking`'s steps: gap_T ≤ (1 - min{1, η_s}/(4κ))^T gap_0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> gradient_tracking(problem, rounds=2, gap0=1.0).round(4).tolist()
+    [1.0, 0.9375, 0.8789]
+    """
+    return _geometric(min(1.0, server_step) / (4 * problem.condition), rounds) * gap0
+
+
+def s_local_svrg(problem: Problem, rounds: int, distance0: float, eta_bar: float, renewal: float) -> Array:
+    """At `steps.s_local_svrg`'s steps: E‖x_T - x*‖² ≤ (1 - min{η̄μ, q}/2)^T (1 + (1 - q)/(100q)) ‖x_0 - x*‖².
+
+    The last factor is what the gap of the reference point weighs at the start, q being the method's `renewal`.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> s_local_svrg(problem, rounds=2, distance0=1.0, eta_bar=0.02, renewal=0.5).round(4).tolist()
+    [1.01, 0.9999, 0.9899]
+    """
+    drop = min(eta_bar * problem.strong_convexity, renewal) / 2
+    return _geometric(drop, rounds) * (1 + (1 - renewal) / (100 * renewal)) * distance0
+
+
 def _geometric(drop: float, rounds: int) -> Array:
     return np.asarray(np.exp(np.arange(rounds + 1) * np.log1p(-drop)))
