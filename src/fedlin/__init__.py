@@ -23,7 +23,6 @@ from fedlin.algorithms import (
 )
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
-from fedlin.devices import show_cores
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.clock import Clock, draw_rates
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
@@ -41,8 +40,6 @@ try:
     __version__ = version("fedlin")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
-
-show_cores()
 
 __all__ = [
     "Algorithm",

@@ -22,12 +22,15 @@ WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outw
 WORTH_COPYING = 2**28  # bytes of data up to which every core gets a copy to play runs of its own
 
 
-def show_cores() -> None:
+def _show_cores() -> None:
     """Let JAX show every core as a device, where nobody has decided otherwise."""
     config: Any = jax.config  # its typed face leaves this out
     if config.jax_num_cpu_devices == -1 and "device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # JAX has started: it keeps the devices it has
             config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+
+_show_cores()
 
 
 def _cores() -> list[jax.Device]:
