@@ -27,7 +27,9 @@ def _show_cores() -> None:
     config: Any = jax.config  # its typed face leaves this out
     if config.jax_num_cpu_devices == -1 and "device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # JAX has started: it keeps the devices it has
-            config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+            # Not every system says which cores are this process's own.
+            own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+            config.update("jax_num_cpu_devices", len(own))
 
 
 _show_cores()
