@@ -118,6 +118,23 @@ def test_paper_legends_cover_nothing_and_text_is_large_enough(figure: Figure) ->
     assert min(float(text.get_fontsize()) for legend in legends for text in legend.get_texts()) >= 7
 
 
+@pytest.mark.parametrize("last", [0.2, 0.55, 3.0, 40.0])
+def test_numbers_along_a_logarithmic_axis_do_not_meet(last: float) -> None:
+    """From a part of a decade to several, in a row of three panels as the narrowest are drawn."""
+    x = np.geomspace(0.03, last, 9)
+    panel = Panel("Bytes", "megabytes", "gap", (Curve("c", x, x[::-1]),), xscale="log")
+    canvas = draw(Figure("axis", "", (panel,) * 3))
+    canvas.draw_without_rendering()
+    for axes in canvas.axes:
+        labels = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+        shown = [label.get_window_extent() for label in labels if label.get_text()]
+        inside = sorted(
+            (box for box in shown if axes.bbox.x0 <= (box.x0 + box.x1) / 2 <= axes.bbox.x1), key=lambda b: b.x0
+        )
+        assert inside
+        assert all(left.x1 < right.x0 for left, right in pairwise(inside))
+
+
 def test_paper_panels_share_one_legend_where_their_labels_agree() -> None:
     shared, own = draw(three_panels()), draw(two_panels())
     assert len(shared.legends) == 1

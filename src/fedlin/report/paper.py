@@ -1,6 +1,6 @@
 """A figure for print: Matplotlib, a column's width a panel, readable without colour."""
 
-from math import ceil
+from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.legend import Legend
+from matplotlib.ticker import NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from fedlin.report.figure import Array, Curve, Figure, Panel
@@ -130,6 +131,10 @@ def _draw_panel(axes: Axes, panel: Panel, look: dict[str, Style]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     for i, curve in enumerate(panel.curves):
         _draw_curve(axes, panel, curve, look[curve.label], i)
+    low, high = axes.get_xlim()
+    if panel.xscale == "log" and ceil(log10(low)) <= log10(high):
+        # Beside a power of ten, labels of the numbers between would run into each other.
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_curve(axes: Axes, panel: Panel, curve: Curve, style: Style, i: int) -> None:
