@@ -194,7 +194,7 @@ def test_what_was_written_is_read_back(tmp_path: Path, kind: str) -> None:
     else:
         np.savez(path, X=X, y=y, clients=clients)
     table = data.read(path)
-    np.testing.assert_array_equal(table.X, X)
+    np.testing.assert_allclose(table.X, X, rtol=1e-14 if kind == "csv" else 0)  # pandas 2 may miss a CSV's last digit
     np.testing.assert_array_equal(table.y, y)
     assert table.y.dtype == table.X.dtype == np.float64
     assert data.by_column(table.clients).names == ("8", "9", "10", "11")  # numbers in their own order
