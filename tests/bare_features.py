@@ -13,7 +13,7 @@ from fedlin.cli import app
 def _command(*arguments: str) -> Callable[[], str]:
     def typed() -> str:
         with redirect_stderr(StringIO()) as said:
-            app(["federation", *arguments], prog_name="fedlin", standalone_mode=False)
+            app(list(arguments), prog_name="fedlin", standalone_mode=False)
         return said.getvalue()
 
     return typed
@@ -28,13 +28,14 @@ def _ray() -> object:
 # The feature, the extra it needs, and how it is used.
 FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.torch": ("torch", lambda: import_module("fedlin.torch")),
-    "federation init --torch": ("torch", _command("init", "a", "--torch", "--out", "federation")),
-    "federation init": ("flare", _command("init", "a", "--out", "federation")),
-    "federation start": ("flare", _command("start", "federation")),
-    "federation join": ("flare", _command("join", "federation/sites/a")),
+    "federation init --torch": ("torch", _command("federation", "init", "a", "--torch", "--out", "federation")),
+    "federation init": ("flare", _command("federation", "init", "a", "--out", "federation")),
+    "federation start": ("flare", _command("federation", "start", "federation")),
+    "federation join": ("flare", _command("federation", "join", "federation/sites/a")),
     "fedlin.transports.flare": ("flare", lambda: import_module("fedlin.transports.flare")),
     "fedlin.transports.ray": ("ray", _ray),
     "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
+    "playground": ("playground", _command("playground", "--no-browser")),
     "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
     "trackers.mlflow": ("mlflow", trackers.mlflow),
 }

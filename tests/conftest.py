@@ -16,6 +16,13 @@ def strict_promotion() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs() -> Iterator[None]:
+    """What a file compiled goes with it: a process that kept thousands of programs was seen to crash unwinding."""
+    yield
+    jax.clear_caches()  # type: ignore[no-untyped-call]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """All checks of one row of the contract share compiled programs, so one worker gets them all."""

@@ -14,7 +14,7 @@ from lowest import PROJECT
 
 TESTS = Path(__file__).parent
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"docs", "test"}
+FOR_DEVELOPERS = {"docs", "mutation", "test"}
 
 
 def bare(script: str, folder: Path) -> str:

@@ -90,10 +90,13 @@ def test_step_sizes_of_other_methods() -> None:
     expected: list[tuple[Plan, Any, Any]] = [
         (theory.diana(PROBLEM, 1.5), 1, 1 / (4 * L)),  # 6ω/m = 3
         (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (10 * L * TAU)),
-        (theory.gradient_tracking(PROBLEM, TAU, 2.0), TAU, 1 / (162 * L * TAU)),
+        (theory.gradient_tracking(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),
+        (theory.gradient_tracking(PROBLEM, TAU, 0.5), TAU, 1 / (2 * L * TAU)),
+        (theory.flanp(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),
         (theory.fedac(PROBLEM, 3), 3, 1 / L),
         (theory.scaffnew(PROBLEM), root, 1 / L),
-        (theory.s_local_svrg(PROBLEM, TAU, 9 * L), TAU, 1 / (6 * L * np.array([9, 12, 21]))),  # √(Lℒ) = 3L
+        (theory.s_local_svrg(PROBLEM, TAU, 9 * L), TAU, 1 / (576 * L * TAU)),  # few steps: τ/(64ℒ)
+        (theory.s_local_svrg(PROBLEM, 16 * TAU, 9 * L), 16 * TAU, 1 / (960 * L * TAU)),  # many: 1/(20√(Lℒ)), √(Lℒ) = 3L
     ]
     assert root > 1
     for plan, tau, eta in expected:
