@@ -47,9 +47,7 @@ class Batch:
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
         self.done = 0
         self.status = np.array([RUNNING] * len(members) + [STOPPED] * idle, np.int32)
-        self.state: State = starts[0][1] if len(members) == 1 else _stack([state for _, state in starts])
-        if mesh is not None:
-            self.state = self.state._replace(clients=share_out(self.state.clients, mesh))
+        self.state = self._settle(starts[0][1] if len(members) == 1 else _stack([state for _, state in starts]))
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
@@ -125,7 +123,8 @@ class Batch:
                 if name not in ALIKE and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
             )
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
-            self._inputs = (capacity, self._placed(merged, differing), differing)
+            placed = {name: self._place(name, part, differing) for name, part in merged._asdict().items()}
+            self._inputs = (capacity, Inputs(**placed), differing)
         else:
             _, merged, differing = self._inputs
             windows = [member.windows(self.done, capacity) for member in self.members]
@@ -133,20 +132,27 @@ class Batch:
                 name: _stack([window[name] for window in windows]) if name in differing else windows[0][name]
                 for name in windows[0]
             }
+            moved = {name: self._place(name, part, differing) for name, part in moved.items()}
             self._inputs = (capacity, merged._replace(**moved), differing)
         return self._inputs[1], differing
 
-    def _placed(self, inputs: Inputs, differing: frozenset[str]) -> Inputs:
-        """The inputs where the program wants them."""
+    def _place(self, name: str, part: Any, differing: frozenset[str]) -> Any:
+        """A part of the inputs where the program wants it in every call, for it to compile once."""
         if self.mesh is not None:
-            return inputs
+            return part
         if self.spread is None:
-            on_one: Inputs = jax.device_put(inputs)
-            return on_one
-        own, whole = NamedSharding(self.spread, BY_MEMBER), NamedSharding(self.spread, EVERYWHERE)
-        return Inputs(
-            *(jax.device_put(part, own if name in differing else whole) for name, part in inputs._asdict().items())
-        )
+            return jax.device_put(part)
+        return jax.device_put(part, NamedSharding(self.spread, BY_MEMBER if name in differing else EVERYWHERE))
+
+    def _settle(self, state: State) -> State:
+        """The state where the program will leave it."""
+        if self.mesh is not None:
+            whole = NamedSharding(self.mesh, EVERYWHERE)
+            return State(jax.device_put(state.server, whole), share_out(state.clients, self.mesh))
+        if self.spread is not None:
+            settled: State = jax.device_put(state, NamedSharding(self.spread, BY_MEMBER))
+            return settled
+        return state
 
     def result(self, number: int, status: Status) -> Result:
         """A member's run as the user gets it, the last model measured whether it was its turn or not."""
@@ -166,7 +172,9 @@ class Batch:
             return
         self.done = self.logs[0].resume(arrays, self.rounds)
         leaves, shape = jax.tree.flatten(self.state)
-        self.state = jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
+        self.state = self._settle(
+            jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
+        )
 
 
 def of_clients(data: Any, count: int) -> Any:
