@@ -38,8 +38,7 @@ An elementwise copy moves {copy:.1f} TB/s here, and a float32 matrix product run
 ### Rounds
 
 Whole rounds of FedLin with every measure recorded. With few clients a round is bound by the launches of its kernels;
-with many by memory: for W1 × 500, A_i once for the gradient and the eigenvectors twice. The cohort's round was
-measured while it still shuffled a million numbers and measured f on every client.
+with many by memory: for W1 × 500, A_i once for the gradient and the eigenvectors twice.
 
 {rounds}
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import fedlin
+from compilation import compilations
 from fedlin import Plan, problems
 from fedlin.errors import ArgumentError
 
@@ -88,7 +89,9 @@ def tell_four() -> None:
     mesh = make_mesh(4, CLIENTS)
     assert mesh is not None
     bytes_each = [shard.data.nbytes for shard in share_out(data, mesh).addressable_shards]
-    batch = [curves(result) for result in play_many()]  # six runs for four cores
+    with compilations() as compiled:
+        batch = [curves(result) for result in play_many()]  # six runs for four cores
+    assert compiled.count("advance") == 1, compiled
     print(json.dumps({"runs": runs, "unasked": unasked, "batch": batch, "bytes": bytes_each}))
 
 
