@@ -9,15 +9,16 @@ from typing import Any
 from fedlin.claims.claim import OPEN, Claim, Setting, find
 from fedlin.report.verdict import Verdict
 
+ALONE = "open-models"  # takes as long as a section and shares no program with one
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
-LONGEST = (OPEN, "Figures", "Rates without compression", "Compression", "How tight the theory is")
+LONGEST = (ALONE, OPEN, "Figures", "Rates without compression", "Compression", "How tight the theory is")
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterator[Verdict]:
     """Check the claims on `jobs` processes; with one they come in order, with more as they finish."""
     # The claims of a section share compiled programs, which processes cannot.
-    names = sorted({claim.section for claim in claims}, key=_rank)
-    sections = [[claim.id for claim in claims if claim.section == name] for name in names]
+    names = sorted({_share(claim) for claim in claims}, key=_rank)
+    sections = [[claim.id for claim in claims if _share(claim) == name] for name in names]
     jobs = min(jobs, len(sections))
     if jobs <= 1:
         yield from (claim.attempt(setting) for claim in claims)
@@ -32,6 +33,11 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterat
         pool.map_async(_attempt, [(ids, setting) for ids in sections], chunksize=1)
         for _ in claims:
             yield finished.get()
+
+
+def _share(claim: Claim) -> str:
+    """The claims of equal share go to one process."""
+    return ALONE if claim.id == ALONE else claim.section
 
 
 def _rank(section: str) -> tuple[int, str]:
