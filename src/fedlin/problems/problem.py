@@ -284,10 +284,8 @@ def survey(
         height = objective.loss(client, x) if apart is None else apart(client, x, optimum.x)  # type: ignore[union-attr]
         return height, objective.grad(client, x)
 
-    # One sum for both, since devices that share the clients meet for every sum.
     heights, grads = each(one, data)
-    sums = weights @ jnp.concatenate([grads, heights[:, None]], axis=1)
-    return sums[-1], sums[:-1]
+    return weights @ heights, weights @ grads
 
 
 def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum | None, x: Vector) -> Measures:
