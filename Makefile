@@ -3,7 +3,6 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
-FLOWER := .venv-flower
 QUICK := -m "not slow and not browser and not long"
 # What needs no extra: these run where only fedlin's own dependencies are installed.
 CORE := src $(patsubst %,tests/test_%.py,advise bad_input cli_reproduce cli_run compressors contract data experiments \
@@ -12,8 +11,8 @@ TOOLS := hypothesis pytest pytest-xdist
 # One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick test-flower test-long test-package test-lowest test-newest coverage mutation lint \
-	format bench docs clean
+.PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
+	mutation lint format bench docs clean
 
 reproduce: $(STAMP)
 	$(VENV)/bin/fedlin reproduce
@@ -30,12 +29,18 @@ test-quick: $(STAMP)
 
 # Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
 # processes, and so not part of `make test`.
-test-flower: $(FLOWER)/.installed
-	$(FLOWER)/bin/python -m pytest tests/test_transport_flower.py
+test-flower: .venv-flower/.installed
+	.venv-flower/bin/python -m pytest tests/test_transport_flower.py
 
 # Federations on real data, and federations whose machines are killed, frozen and robbed; for several minutes.
+# And scikit-learn's checks of arrays of other libraries, which it leaves out unless SciPy is told of them first.
 test-long: $(STAMP)
 	$(PYTHON) -m pytest -m long
+	SCIPY_ARRAY_API=1 $(PYTHON) -m pytest tests/test_sklearn.py -k array_api
+
+# MLflow needs older versions of other things, so it has its own too.
+test-mlflow: .venv-mlflow/.installed
+	.venv-mlflow/bin/python -m pytest tests/test_trackers.py -k mlflow
 
 # Whether the tests notice a change of any operator or number in the methods, the links and the theory; for an hour of
 # one core, resumed where it was stopped.
@@ -91,10 +96,11 @@ $(STAMP): pyproject.toml constraints.txt | $(PYTHON)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-$(FLOWER)/.installed: pyproject.toml constraints.txt constraints-flower.txt
-	test -x $(FLOWER)/bin/python || python3 -m venv $(FLOWER)
-	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-flower.txt constraints.txt > $(FLOWER)/pins
-	$(FLOWER)/bin/python -m pip install --quiet --constraint $(FLOWER)/pins --editable '.[flower]' psutil pytest
+# Environments that need other versions of what constraints.txt pins: their own file of pins goes before it.
+.venv-flower/.installed .venv-mlflow/.installed: .venv-%/.installed: pyproject.toml constraints.txt constraints-%.txt
+	test -x .venv-$*/bin/python || python3 -m venv .venv-$*
+	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-$*.txt constraints.txt > .venv-$*/pins
+	.venv-$*/bin/python -m pip install --quiet --constraint .venv-$*/pins --editable '.[$*]' psutil pytest
 	touch $@
 
 .venv-lowest/.installed: pyproject.toml tests/lowest.py

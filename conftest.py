@@ -2,4 +2,5 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["src/fedlin/torch"]
+NEEDS = {"src/fedlin/torch": "torch", "src/fedlin/transports/flower.py": "flwr", "tests/flower_sites.py": "flwr"}
+collect_ignore = [path for path, package in NEEDS.items() if find_spec(package) is None]

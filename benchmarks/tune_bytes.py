@@ -13,8 +13,6 @@ from fedlin.claims.bytes_methods import (
     PROBLEMS,
     REAL,
     STEPS,
-    STIFF,
-    TUNED,
     Choice,
     instance,
     local_steps,
@@ -34,7 +32,7 @@ def best(name: str, method: str) -> tuple[Choice, Cost]:
     """The choice with the fewest bytes to the last goal, then to those before, then with the least gap."""
     problem = instance(name, 1 if name == REAL else 100)
     assert problem is not None, "a9a.gz was not found: set FEDLIN_DATA to its folder"
-    variants = METHODS[method] if name == STIFF else (TUNED[STIFF][method].variant,)
+    variants = METHODS[method]
     grid = [Choice(*point) for point in product(variants, local_steps(method), STEPS)]
     costs: dict[Choice, Cost] = {}
     for choice in sorted(grid, key=lambda c: (c.tau != 16, c.step != 1.0)):  # what gets there first cuts the rest short

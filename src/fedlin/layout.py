@@ -80,3 +80,8 @@ def one_pass_block(data: Any, clients: int) -> int | None:
 def count_bytes(data: Any) -> int:
     """The size of a pytree of arrays."""
     return sum(int(leaf.size) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(data))
+
+
+def of_clients(data: Any, count: int) -> Any:
+    """The shape of the data of so many clients."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)  # type: ignore[no-untyped-call]

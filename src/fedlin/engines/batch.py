@@ -14,7 +14,7 @@ from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
 from fedlin.engines.round import Site
-from fedlin.layout import BY_MEMBER, EVERYWHERE, choose_block, one_pass_block
+from fedlin.layout import BY_MEMBER, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
@@ -24,11 +24,8 @@ ALIKE = ("limits", "every", "last")  # inputs that the members of a batch share
 class Batch:
     """Runs of one structure that advance together; a single run is a batch of one without the extra axis."""
 
-    def __init__(
-        self, members: list[Member], rounds: int, layout: str, iterates: bool | None, mesh: Mesh | None = None
-    ) -> None:
+    def __init__(self, members: list[Member], layout: str, iterates: bool | None, mesh: Mesh | None = None) -> None:
         first = members[0]
-        self.rounds = rounds
         self.mesh = mesh
         problem = first.problem
         data = [problem.data for problem in {id(m.problem): m.problem for m in members}.values()]
@@ -41,7 +38,7 @@ class Batch:
         self.survey = one_pass_block(data, problem.clients)
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.members]
-        kept = keeps_iterates(iterates, rounds, dim)
+        kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
         self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=False)]
         self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
@@ -163,23 +160,13 @@ class Batch:
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs, of a single run."""
-        leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(self.state))}
-        return {**leaves, **{f"log_{name}": a for name, a in self.logs[0].arrays().items()}}
+        return self.logs[0].save(self.state)
 
     def resume(self, arrays: dict[str, Any] | None) -> None:
         """Go on from what `arrays` returned, if there is anything."""
-        if arrays is None:
-            return
-        self.done = self.logs[0].resume(arrays, self.rounds)
-        leaves, shape = jax.tree.flatten(self.state)
-        self.state = self._settle(
-            jax.tree.unflatten(shape, [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))])
-        )
-
-
-def of_clients(data: Any, count: int) -> Any:
-    """The shape of the data of so many clients."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)  # type: ignore[no-untyped-call]
+        if arrays is not None:
+            self.done, state = self.logs[0].resume(arrays, self.state)
+            self.state = self._settle(state)
 
 
 def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:

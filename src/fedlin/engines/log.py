@@ -1,7 +1,8 @@
 """What has been measured so far in a run, gathered chunk by chunk."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 from fedlin.engines.member import Member
@@ -11,6 +12,7 @@ from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
 NAMES: dict[int, Status] = {RUNNING: "done", STOPPED: "stopped", DIVERGED: "diverged"}
+T = TypeVar("T")
 KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
 
 
@@ -87,10 +89,18 @@ class Log:
         """Every column as one array."""
         return {name: np.concatenate(column) for name, column in self.columns.items()}
 
-    def resume(self, arrays: dict[str, Any], most: int) -> int:
-        """Go on from a checkpoint, unless it is of more than `most` rounds or keeps too little; the rounds played."""
+    def save(self, state: Any) -> dict[str, Any]:
+        """The log and the run's state, as a checkpoint's arrays."""
+        leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        return {**leaves, **{f"log_{name}": a for name, a in self.arrays().items()}}
+
+    def resume(self, arrays: dict[str, Any], like: T) -> tuple[int, T]:
+        """Take over what `save` gave, unless it is of too many rounds or keeps too little.
+
+        The rounds played, and the state, which has the structure of `like`.
+        """
         log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
-        rounds = len(log["loss"]) - 1
+        rounds, most = len(log["loss"]) - 1, self.member.rounds
         if rounds > most:
             raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {most}: ask for more.")
         if self.iterates and len(log["x"]) != rounds + 1:
@@ -99,7 +109,9 @@ class Log:
             self.columns[name] = [log[name]]
         self.rounds = rounds
         self._look_back(log)
-        return rounds
+        leaves, shape = jax.tree.flatten(like)
+        state: T = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
+        return rounds, state
 
     def result(self, status: Status) -> Result:
         """The run as the user gets it."""

@@ -88,7 +88,7 @@ def simulate_many(
         for position, numbers in enumerate(groups.values()):
             group = [members[n] for n in numbers]
             with precision(group[0].problem.dtype):
-                batch = Batch(group, rounds, layout, iterates)
+                batch = Batch(group, layout, iterates)
                 while batch.done < rounds and batch.running and not interrupt.asked:
                     batch.advance(rounds - batch.done)
                     shown.update(position * rounds + batch.done, "")

@@ -97,9 +97,7 @@ def simulate(
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
         batch: Batch | Stream = (
-            Batch([member], rounds, layout, iterates, mesh)
-            if chunk is None
-            else Stream(member, layout, iterates, chunk)
+            Batch([member], layout, iterates, mesh) if chunk is None else Stream(member, layout, iterates, chunk)
         )
         log = batch.logs[0]
         identity = member.identity(batch.layout) if checkpoint is not None else {}

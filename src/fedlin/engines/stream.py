@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.core import Central
-from fedlin.engines.batch import of_clients
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.log import Log, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, phases_of, structure
 from fedlin.engines.round import Clients, Site, answer
-from fedlin.layout import choose_block, each_client, one_pass_block
+from fedlin.layout import choose_block, each_client, of_clients, one_pass_block
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Measures, closed_form, conclude, survey, unmeasured
 from fedlin.result import Result, Status
@@ -166,17 +165,12 @@ class Stream:
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs."""
-        leaves = jax.tree.leaves((self.server, self.states))
-        states = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        return {**states, **{f"log_{name}": a for name, a in self.logs[0].arrays().items()}}
+        return self.logs[0].save((self.server, self.states))
 
     def resume(self, arrays: dict[str, Any] | None) -> None:
         """Go on from what `arrays` returned, if there is anything."""
-        if arrays is None:
-            return
-        self.done = self.logs[0].resume(arrays, self.member.rounds)
-        leaves, shape = jax.tree.flatten((self.server, self.states))
-        self.server, self.states = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
+        if arrays is not None:
+            self.done, (self.server, self.states) = self.logs[0].resume(arrays, (self.server, self.states))
 
 
 def _split(who: Array, size: int) -> list[Array]:

@@ -33,7 +33,7 @@ def _() -> tuple[mo.ui.dictionary]:
 
     controls = mo.ui.dictionary(
         {
-            "method": choice("method", METHODS),
+            "method": choice("method", tuple(METHODS)),
             "step": slider("step size, times the theorem's", [2.0**power for power in range(-2, 9)], 1.0),
             "local_steps": slider("local steps, at most", [1, 2, 5, 10, 20, 50, 100], 20),
             "clients": slider("clients", [2, 5, 10, 20, 50], 10),
@@ -41,7 +41,7 @@ def _() -> tuple[mo.ui.dictionary]:
             "up": slider("entries sent up, %", SHARES, 100),
             "down": slider("entries sent down, %", SHARES, 100),
             "messages": choice("compressed", MESSAGES),
-            "memory": choice("the sender remembers", MEMORIES),
+            "memory": choice("the sender remembers", tuple(MEMORIES)),
             "measure": choice("height", {name: key for key, name in MEASURES.items()}),
             "axis": choice("width", {name: key for key, name in AXES.items()}),
         }

@@ -10,9 +10,8 @@ from fedlin import algorithms
 from fedlin.compressors import identity, top_k
 from fedlin.core import Algorithm
 from fedlin.engines.simulate import simulate
-from fedlin.links import error_feedback, innovation, plain
 from fedlin.plan import Plan, draw_steps
-from fedlin.playground.settings import AXES, DIM, MEASURES, Settings
+from fedlin.playground.settings import AXES, DIM, FEDAVG, FEDLIN, MEASURES, MEMORIES, METHODS, Settings
 from fedlin.playground.theorem import Theorem, nearest
 from fedlin.problems.quadratic import Quadratic
 from fedlin.problems.regression import least_squares
@@ -26,15 +25,6 @@ SAMPLES, ROUNDS = 200, 300
 TARGET = "1e-8"  # as it is told
 FAR = 1e3  # a curve this many times above its start is cut, so that the others can still be seen
 GREY, FAINT = "#808080", "rgba(128,128,128,0.25)"  # of text and lines that light and dark pages both show
-FEDLIN, FEDAVG = "FedLin", "FedAvg"
-LINKS = {"error feedback": error_feedback, "nothing": plain, "last value sent": innovation}
-WHOLE: dict[str, Algorithm[Any, Any]] = {
-    FEDLIN: algorithms.fedlin(),
-    FEDAVG: algorithms.fedavg(),
-    "FedNova": algorithms.fednova(),
-    "SCAFFOLD": algorithms.scaffold(),
-    "gradient descent": algorithms.gradient_descent(),
-}
 
 
 @dataclass(frozen=True)
@@ -102,12 +92,12 @@ def _plan(name: str, tau: Any, eta_bar: float) -> Plan:
 
 def _methods(settings: Settings) -> dict[str, Algorithm[Any, Any]]:
     if not settings.compressed:
-        return {name: WHOLE[name] for name in (settings.method, FEDLIN, FEDAVG)}
-    link = LINKS[settings.memory]
+        return {name: METHODS[name] for name in (settings.method, FEDLIN, FEDAVG)}
+    link = MEMORIES[settings.memory]
     up, down = (link(top_k(k)) if k < DIM else identity() for k in settings.sent)
     model_up, model_down = (identity(), identity()) if settings.messages == "gradients" else (up, down)
     chosen = algorithms.fedlin(uplink=up, downlink=down, model_uplink=model_up, model_downlink=model_down)
-    return {FEDLIN: chosen, "FedLin, whole messages": WHOLE[FEDLIN], FEDAVG: WHOLE[FEDAVG]}
+    return {FEDLIN: chosen, "FedLin, whole messages": METHODS[FEDLIN], FEDAVG: METHODS[FEDAVG]}
 
 
 def figure(found: Study) -> Figure:

@@ -2,13 +2,24 @@
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
+from fedlin import algorithms
 from fedlin.checks import nonnegative, one_of, positive, positive_integer, real
+from fedlin.core import Algorithm
+from fedlin.links import error_feedback, innovation, plain
 
 DIM = 20  # d, small enough for a redraw while a slider moves
-METHODS = ("FedLin", "FedAvg", "FedNova", "SCAFFOLD", "gradient descent")
+FEDLIN, FEDAVG = "FedLin", "FedAvg"
+METHODS: dict[str, Algorithm[Any, Any]] = {
+    FEDLIN: algorithms.fedlin(),
+    FEDAVG: algorithms.fedavg(),
+    "FedNova": algorithms.fednova(),
+    "SCAFFOLD": algorithms.scaffold(),
+    "gradient descent": algorithms.gradient_descent(),
+}
 MESSAGES = ("gradients", "gradients and models")
-MEMORIES = ("error feedback", "nothing", "last value sent")
+MEMORIES = {"error feedback": error_feedback, "nothing": plain, "last value sent": innovation}
 MEASURES = {"gap": "f(x) - f*", "distance": "‖x - x*‖²"}
 AXES = {"rounds": "communication rounds", "bytes": "megabytes sent, up and down, all clients"}
 
@@ -21,7 +32,7 @@ class Settings:
     (5, 20)
     """
 
-    method: str = "FedLin"
+    method: str = FEDLIN
     clients: int = 10  # m
     alpha: float = 10.0  # α, how much the clients' models differ
     local_steps: int = 20  # the most any τ_i may be
@@ -34,7 +45,7 @@ class Settings:
     axis: str = "rounds"
 
     def __post_init__(self) -> None:
-        one_of("method", self.method, METHODS)
+        one_of("method", self.method, tuple(METHODS))
         positive_integer("clients", self.clients)
         nonnegative("alpha", self.alpha)
         positive_integer("local_steps", self.local_steps)
@@ -42,7 +53,7 @@ class Settings:
         for side in ("up", "down"):
             real(side, getattr(self, side), lambda share: 0 < share <= 100, "a percentage in (0, 100]")
         one_of("messages", self.messages, MESSAGES)
-        one_of("memory", self.memory, MEMORIES)
+        one_of("memory", self.memory, tuple(MEMORIES))
         one_of("measure", self.measure, tuple(MEASURES))
         one_of("axis", self.axis, tuple(AXES))
 
@@ -54,4 +65,4 @@ class Settings:
     @property
     def compressed(self) -> bool:
         """Whether FedLin is chosen and sends less than everything."""
-        return self.method == "FedLin" and min(self.sent) < DIM
+        return self.method == FEDLIN and min(self.sent) < DIM

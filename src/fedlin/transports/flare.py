@@ -20,7 +20,7 @@ except ModuleNotFoundError as cause:
     message = "fedlin.transports.flare needs NVIDIA FLARE: pip install 'fedlin[flare]'."
     raise ModuleNotFoundError(message, name="nvflare") from cause
 
-from fedlin.transports.transport import Enough, Handler
+from fedlin.transports.transport import Enough, Handler, by_client
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
@@ -50,9 +50,9 @@ class FlareTransport:
     ) -> Mapping[str, bytes]:
         """Call the named sites at once and gather what they answer in time; who fails is absent."""
         calls: dict[Future[bytes], str] = {}
+        mail = by_client(payloads, clients)
         for name in self._sites.keys() & set(clients):
-            payload = payloads if isinstance(payloads, bytes) else payloads[name]
-            calls[self._pool.submit(_call, self._sites[name], phase, payload, timeout)] = name
+            calls[self._pool.submit(_call, self._sites[name], phase, mail[name], timeout)] = name
         replies: dict[str, bytes] = {}
         waiting, deadline = set(calls), time.monotonic() + timeout
         while waiting and not (replies and enough is not None and enough(replies)):

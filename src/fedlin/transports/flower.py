@@ -20,7 +20,7 @@ except ModuleNotFoundError as cause:
     raise ModuleNotFoundError(message, name="flwr") from cause
 
 from fedlin.errors import ArgumentError
-from fedlin.transports.transport import Enough, Handler
+from fedlin.transports.transport import Enough, Handler, by_client
 
 Config = Mapping[str, Any]
 _RECORD = "fedlin"
@@ -58,10 +58,11 @@ class FlowerTransport:
         A request dies with its timeout, so that a node that was away does not work through what nobody waits for.
         """
         begun = time.monotonic()
-        nodes, letters = self._nodes(), {}
-        for name in nodes.keys() & set(clients):
-            payload = payloads if isinstance(payloads, bytes) else payloads[name]
-            letters[name] = _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": payload}))
+        nodes, mail = self._nodes(), by_client(payloads, clients)
+        letters = {
+            name: _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": mail[name]}))
+            for name in nodes.keys() & set(clients)
+        }
         waiting = self._push(letters)
         replies: dict[str, bytes] = {}
         while waiting and not (replies and enough is not None and enough(replies)):

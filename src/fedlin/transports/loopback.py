@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedlin.transports.transport import Enough, Handler
+from fedlin.transports.transport import Enough, Handler, by_client
 
 
 class Loopback:
@@ -30,8 +30,9 @@ class Loopback:
     ) -> Mapping[str, bytes]:
         """The replies, one client after the other; a call in process cannot be late, so `timeout` is not used."""
         replies: dict[str, bytes] = {}
+        mail = by_client(payloads, clients)
         for name in clients:
-            payload = payloads if isinstance(payloads, bytes) else payloads[name]
+            payload = mail[name]
             try:
                 replies[name] = self.handlers[name](phase, payload)
             except (KeyError, ConnectionError):

@@ -12,6 +12,11 @@ Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for
 Enough = Callable[[Mapping[str, bytes]], bool]
 
 
+def by_client(payloads: bytes | Mapping[str, bytes], clients: Sequence[str]) -> Mapping[str, bytes]:
+    """What each named client is sent: the one payload, or its own."""
+    return dict.fromkeys(clients, payloads) if isinstance(payloads, bytes) else payloads
+
+
 class Transport(Protocol):
     """The server's side."""
 
