@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import jax
+
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
 from fedlin.links import Link, Memory, private
 
@@ -24,8 +26,8 @@ def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClien
 
     def phases(link: Link) -> tuple[Phase[LinkedServer, LinkedClient], ...]:
         def send_gradient(state: LinkedClient, x: Vector, local: Local) -> tuple[LinkedClient, Message]:
-            grad = local.oracle.grad(x, local.key)
-            payload, memory = link.send(local.key, state.h, grad)
+            draw, encode = jax.random.split(local.key)
+            payload, memory = link.send(encode, state.h, local.oracle.grad(x, draw))
             return LinkedClient(memory), payload
 
         def step(state: LinkedServer, message: Vector, central: Central) -> LinkedServer:
