@@ -371,14 +371,15 @@ def test_fedsplit_round_map_is_the_round(steps: int, start: str) -> None:
     np.testing.assert_allclose(matrix, np.array(columns).T, atol=1e-12)
 
 
+@pytest.mark.parametrize("weights", [np.full(M, 1 / M), np.arange(1, M + 1) / np.arange(1, M + 1).sum()])
 @pytest.mark.parametrize("start", ["u", "model"])
-def test_fedsplit_round_map_predicts_the_simulator(start: str) -> None:
-    centred = problems.quadratic(PROBLEM.data.A, np.zeros((M, D)))
+def test_fedsplit_round_map_predicts_the_simulator(start: str, weights: Any) -> None:
+    centred: Any = problems.quadratic(PROBLEM.data.A, np.zeros((M, D))).weighted(weights)
     result = simulate(fedlin.fedsplit(steps=3, start=start), centred, Plan(1, 0.3), 6, x0=np.ones(D))
     matrix = splitting.round_map(centred, 0.3, 3, start)
     z = np.ones(M * D)
     for t in range(7):
-        np.testing.assert_allclose(result.iterates[t], z.reshape(M, D).mean(axis=0), rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(result.iterates[t], weights @ z.reshape(M, D), rtol=1e-10, atol=1e-13)
         z = matrix @ z
 
 

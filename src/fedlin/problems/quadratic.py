@@ -79,7 +79,8 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     small = -jnp.expm1(power * jnp.log1p(-jnp.where(gentle, z, 0)))
     base = jnp.where(gentle, 0.5, 1 - z)
     sign = jnp.where((base < 0) & (steps % 2 == 1), -1, 1).astype(z.dtype)
-    large = 1 - sign * jnp.exp(power * jnp.log(jnp.abs(base)))
+    size = jnp.maximum(jnp.abs(base), np.finfo(z.dtype).tiny)  # at z = 1 no step at all still leaves 0⁰ = 1
+    large = 1 - sign * jnp.exp(power * jnp.log(size))
     return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 

@@ -38,7 +38,7 @@ def round_map(problem: Quadratic, s: float, steps: int, start: str) -> Array:
     one_of("start", start, ("u", "model"))
     m, d = problem.clients, problem.dim
     a = inner_step(problem, s)
-    mean = np.tile(np.eye(d) / m, (1, m))  # z ↦ x̄
+    mean = np.kron(problem.weights, np.eye(d))  # z ↦ x̄
     rows = []
     for i, A in enumerate(problem.data.A):
         own = np.zeros((d, m * d))
