@@ -269,6 +269,12 @@ CASES = [
         ("model_downlink", "every client", "participation=1.0"),
     ),
     Case(
+        "shared coins with some of the clients",
+        run(fedlin.scaffnew(), participation=0.5),
+        ArgumentError,
+        ("scaffnew", "every client", "participation=1.0", "another method"),
+    ),
+    Case(
         "tracking downlink to some of the clients",
         run(fedlin.fedlin(downlink=fedlin.innovation(fedlin.top_k(1))), participation=np.eye(M)),
         ArgumentError,

@@ -202,6 +202,9 @@ def test_flanp_is_stages_of_the_fastest() -> None:
         assert norms[0] > limit or sent[last - 1] < count
     np.testing.assert_allclose(run.gap, [instance.gap(x) for x in run.iterates], rtol=1e-12)
     assert len(run.simulated) == run.rounds + 1 == 301
+    first = int(np.sum(sent == 1))
+    short = fedlin.flanp(fedlin.fedlin(), instance, plan, Clock(speed), first, accuracy=accuracy)
+    assert (short.rounds, short.status) == (first, "done")  # the first stage's end is not the run's
 
 
 @pytest.mark.parametrize("seed", range(3))

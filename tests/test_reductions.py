@@ -357,6 +357,16 @@ def test_a_drawn_cohort_is_the_same_cohort_on_schedule(algorithm: Algorithm[Any,
     )
 
 
+def test_a_schedule_of_everyone_is_full_participation() -> None:
+    """So that methods which need every client take it."""
+    everyone = np.ones((ROUNDS, CLIENTS))
+    scheduled, full = (
+        fedlin.simulate(fedlin.scaffnew(), problem(), fedlin.Plan(3, 0.1), ROUNDS, x0=X0, participation=p)
+        for p in (everyone, 1.0)
+    )
+    np.testing.assert_array_equal(scheduled.iterates, full.iterates)
+
+
 def test_layouts_draw_the_same() -> None:
     """A client's draws do not depend on who is computed beside it."""
     noisy = fedlin.problems.noisy(problem(), 0.1)

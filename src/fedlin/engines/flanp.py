@@ -19,7 +19,7 @@ from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Measures, Problem
-from fedlin.result import Result
+from fedlin.result import Result, Status
 from fedlin.theory.staged import stages
 
 Array = NDArray[Any]
@@ -86,7 +86,9 @@ def flanp(
         left, x = left - run.rounds, run.x
         if not left or run.status != "stopped":
             break
-    return _joined(algorithm, problem, played, seed)
+    # An earlier stage that reached its own end ended no run.
+    status = "done" if run.status == "stopped" and not everyone else run.status
+    return _joined(algorithm, problem, played, status, seed)
 
 
 def _rest(plan: Plan, done: int) -> Plan:
@@ -94,7 +96,9 @@ def _rest(plan: Plan, done: int) -> Plan:
     return Plan(*(values[done:] if values.ndim == 2 else values for values in (plan.tau, plan.eta)))
 
 
-def _joined(algorithm: Algorithm[Any, Any], problem: Problem, stages: list[Result], seed: int) -> Result:
+def _joined(
+    algorithm: Algorithm[Any, Any], problem: Problem, stages: list[Result], status: Status, seed: int
+) -> Result:
     """The stages one after the other, every model measured on the whole problem."""
     last, known = stages[-1], problem.known_optimum is not None
     models = np.concatenate([stages[0].iterates[:1], *(stage.iterates[1:] for stage in stages)])
@@ -102,7 +106,7 @@ def _joined(algorithm: Algorithm[Any, Any], problem: Problem, stages: list[Resul
     before = sum(stage.rounds for stage in stages[:-1])
     return Result(
         f"flanp({algorithm.name})",
-        last.status,
+        status,
         last.x,
         measured.loss,
         measured.grad_norm,

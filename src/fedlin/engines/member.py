@@ -174,8 +174,8 @@ def prepare(
         )
     if EVERY_CLIENT in algorithm.requires and (present is not None or cohort is not None):
         raise ArgumentError(
-            f"{algorithm.name} needs {EVERY_CLIENT}, since a link's memory follows each message: "
-            "set participation=1.0, or use plain or error_feedback links on the way down with whole models."
+            f"{algorithm.name} needs {EVERY_CLIENT}: set participation=1.0 or use another method; FedLin does without "
+            "where gradients go down by plain or error_feedback links and models uncompressed."
         )
     numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
     return Member(
@@ -240,7 +240,7 @@ def _participation(value: Participation, clients: int, rounds: int) -> tuple[Arr
     empty = np.flatnonzero(~present.any(axis=1))
     if empty.size:
         raise ArgumentError(f"participation leaves round {int(empty[0])} with no client: every round needs one.")
-    return present, None
+    return (None if present.all() else present), None
 
 
 def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> None:
