@@ -125,6 +125,14 @@ def test_gradients_are_counted(algorithm: Algorithm[Any, Any], a_round: int) -> 
     np.testing.assert_array_equal(run(algorithm, rounds=12).gradients, a_round * np.arange(13))
 
 
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_a_round_counts_more_gradients_than_32_bits_hold(chunk: int | None) -> None:
+    """In single precision too, where a program has no larger whole numbers."""
+    single = problems.quadratic(np.ones((M, 1, 1), np.float32), np.ones((M, 1), np.float32))
+    result = simulate(fedlin.fedavg(), single, Plan(2**30, 0.5), 2, chunk=chunk)
+    np.testing.assert_array_equal(result.gradients, [0, M * 2**30, 2 * M * 2**30])
+
+
 def test_gradients_of_a_changing_plan() -> None:
     tau = np.arange(1, 5 * M + 1).reshape(5, M)
     result = run(plan=Plan(tau, 1e-3), rounds=5)

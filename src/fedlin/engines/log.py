@@ -7,6 +7,7 @@ import numpy as np
 
 from fedlin.engines.member import Member
 from fedlin.engines.program import DIVERGED, RUNNING, STOPPED, Records
+from fedlin.engines.tally import read_tally
 from fedlin.errors import CheckpointError
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
@@ -44,7 +45,7 @@ class Log:
         rows = {
             **{name: value[:kept] for name, value in records.measures._asdict().items()},
             "x": records.x[:kept],
-            "gradients": np.cumsum(records.calls[:kept], dtype=np.int64),
+            "gradients": np.cumsum(read_tally(records.calls[:kept])),
             "bytes_up": np.cumsum(up),
             "bytes_down": np.cumsum(down),
             "seconds": np.arange(1, kept + 1) * (seconds / max(filled, 1)),

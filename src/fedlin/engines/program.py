@@ -54,7 +54,7 @@ class Records(NamedTuple):
 
     x: Any
     measures: Measures
-    calls: Any
+    calls: Any  # a `tally` of gradients
     filled: Any
     status: Any
 
@@ -182,7 +182,7 @@ def program(shape: Shape) -> Any:
         records = Records(
             jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype),
             Measures(empty, empty, empty, empty),
-            jnp.zeros(lead, jnp.int32),
+            jnp.zeros((*lead, 2), jnp.int32),
             jnp.zeros_like(status),
             status,
         )

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from fedlin.core import Central, Key, Phase, Scalar
 from fedlin.engines.keys import PhaseKeys, phase_keys
 from fedlin.engines.local import make_local
+from fedlin.engines.tally import tally
 from fedlin.layout import each_client
 from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
@@ -62,7 +63,7 @@ def play_round(
     seed: Key,
     round_index: Scalar,
 ) -> tuple[Any, Any, Scalar]:
-    """The server's state and the clients' states after the round, and the gradients it took."""
+    """The server's state and the clients' states after the round, and the `tally` of the gradients it took."""
     everyone = clients.state
     if cohort.index is not None:
         others = clients._replace(index=None)
@@ -90,7 +91,7 @@ def play_round(
         )
     if cohort.index is not None:
         states = jax.tree.map(lambda old, new: old.at[cohort.index].set(new, **_DRAWN), everyone, states)
-    return server, states, jnp.sum(calls, dtype=jnp.int32)
+    return server, states, tally(calls)
 
 
 def answer(phase: Phase[Any, Any], keys: PhaseKeys, site: Site, server: Any, clients: Clients) -> tuple[Any, Any, Any]:

@@ -18,6 +18,7 @@ from fedlin.engines.log import Log, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, phases_of, structure
 from fedlin.engines.round import Clients, Site, answer
+from fedlin.engines.tally import tally
 from fedlin.layout import choose_block, each_client, of_clients, one_pass_block
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Measures, closed_form, conclude, survey, unmeasured
@@ -72,7 +73,7 @@ class Stream:
         lost = far or (due and not (np.isfinite(found.loss) and np.isfinite(found.grad_norm)))
         status = DIVERGED if lost else STOPPED if self._reached(found) else RUNNING
         rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
-        records = Records(x[None], rows, np.array([calls]), np.int32(1), np.int32(status))
+        records = Records(x[None], rows, calls[None], np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
         return records
 
@@ -85,8 +86,8 @@ class Stream:
             return np.arange(clients)
         return np.asarray(_drawing(clients, member.cohort)(np.uint32(member.seed), np.int32(self.done)))
 
-    def _play(self, parts: list[Array], opening: bool, keep: bool) -> tuple[Any, int]:
-        """The server's state after the round and the gradients it took; the clients' states change in place."""
+    def _play(self, parts: list[Array], opening: bool, keep: bool) -> tuple[Any, Array]:
+        """The server's state after the round and the tally of its gradients; the clients' states change in place."""
         member, dtype = self.member, self.member.problem.dtype
         weights, crowd = member.problem.weights, self._crowd
         answering = (
@@ -119,7 +120,7 @@ class Stream:
         if keep:
             for part, new in zip(parts, states, strict=True):
                 jax.tree.map(lambda old, new, part=part: old.__setitem__(part, new[: len(part)]), self.states, new)
-        return server, sum(map(int, calls))
+        return server, np.sum(calls, axis=0)
 
     def _phases(self, opening: bool) -> int:
         """How many phases the round has."""
@@ -220,7 +221,7 @@ def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> An
             keys = phase_keys(jax.random.key(seed), round_index, number)
             phase = phases_of(algorithm, opening, numbers)[number]
             states, total, counts = answer(phase, keys, site, server, clients)
-            return states, total, jnp.sum(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
+            return states, total, tally(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
 
         def close(now: Any, server: Any, mean: Any, share: Any, eta: Any, largest: Any) -> Any:
             numbers, seed, round_index = now
