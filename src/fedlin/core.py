@@ -122,6 +122,10 @@ class Algorithm(Generic[S, C]):
     mechanisms: tuple[Mechanism | None, ...] = ()  # of each phase's upload; empty where none is private
     recipe: "Recipe | None" = field(default=None, compare=False, repr=False)
 
+    def phases_in(self, opening: bool) -> tuple[Phase[S, C], ...]:
+        """The phases of the first round, if `opening`, or of a later one."""
+        return self.opening if opening and self.opening is not None else self.phases
+
 
 # What an algorithm may require of the run; engines check it before anything is compiled.
 PROX = "an exact proximal operator"

@@ -5,6 +5,7 @@ way up reach x* at all; error feedback on the other three takes the fewest round
 the least sensitive to the step size.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from fedlin.algorithms.factory import factory
@@ -24,12 +25,4 @@ def compressed(k: int) -> Algorithm[Any, Any]:
     entries = top_k(k)
     feedback = error_feedback(entries)
     made = fedlin(uplink=innovation(entries), downlink=feedback, model_uplink=feedback, model_downlink=feedback)
-    return Algorithm(
-        f"compressed({k})",
-        made.init_server,
-        made.init_client,
-        made.phases,
-        made.opening,
-        made.requires,
-        made.check,
-    )
+    return replace(made, name=f"compressed({k})")

@@ -6,6 +6,7 @@ program for every β and can run many of them as a batch.
 
 import inspect
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
@@ -31,7 +32,7 @@ def factory(
         ) -> Algorithm[Any, Any]:
             recipe = Recipe(build, structure, values)
             algorithm = recipe.with_numbers(dict(values))
-            return Algorithm(**{**_fields(algorithm), "recipe": recipe})
+            return replace(algorithm, recipe=recipe)
 
         @wraps(build)
         def call(*args: P.args, **kwargs: P.kwargs) -> Algorithm[Any, Any]:
@@ -49,7 +50,3 @@ def factory(
         return call
 
     return wrap
-
-
-def _fields(algorithm: Algorithm[Any, Any]) -> dict[str, Any]:
-    return {name: getattr(algorithm, name) for name in algorithm.__dataclass_fields__}

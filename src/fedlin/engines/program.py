@@ -4,7 +4,7 @@ A program is fixed by structure alone (algorithm, objective, layout, shapes). Nu
 are its inputs, so a second run of the same shape compiles nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.core import Algorithm, Phase, Recipe
+from fedlin.core import Algorithm, Numbers, Recipe
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, Site, play_round
 from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT, each_client
 from fedlin.problems.problem import Measures, measure, unmeasured
 
-Structure = Algorithm[Any, Any] | tuple[Any, ...]  # an algorithm itself, or its recipe without numbers
+Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
 
@@ -76,15 +76,12 @@ class Shape:
 
 def structure(algorithm: Algorithm[Any, Any]) -> Structure:
     """What of an algorithm fixes its program."""
-    recipe = algorithm.recipe
-    return algorithm if recipe is None else (recipe.build, recipe.structure)
+    return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
 
 
-def phases_of(algorithm: Structure, opening: bool, numbers: dict[str, Any]) -> tuple[Phase[Any, Any], ...]:
-    """The phases of the first round or of a later one, with these numbers."""
-    if isinstance(algorithm, tuple):
-        algorithm = Recipe(algorithm[0], algorithm[1], ()).with_numbers(numbers)
-    return algorithm.opening if opening and algorithm.opening else algorithm.phases
+def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
+    """The algorithm of this structure with these numbers, concrete or traced."""
+    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:
@@ -117,7 +114,7 @@ def program(shape: Shape) -> Any:
         )
         crowd = inputs.crowd
         server, states, calls = play_round(
-            phases_of(shape.algorithm, shape.opening, inputs.numbers),
+            rebuild(shape.algorithm, inputs.numbers).phases_in(shape.opening),
             shape.site,
             state.server,
             clients,

@@ -16,7 +16,7 @@ from fedlin.core import Central
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.log import Log, keeps_iterates
 from fedlin.engines.member import Member
-from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, phases_of, structure
+from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, rebuild, structure
 from fedlin.engines.round import Clients, Site, answer
 from fedlin.engines.tally import tally
 from fedlin.layout import choose_block, each_client, of_clients, one_pass_block
@@ -90,9 +90,8 @@ class Stream:
         """The server's state after the round and the tally of its gradients; the clients' states change in place."""
         member, dtype = self.member, self.member.problem.dtype
         weights, crowd = member.problem.weights, self._crowd
-        answering = (
-            sum(float(weights[part].sum()) for part in parts) or 1.0
-        )  # a round's is above 0, a trial's may not be
+        # A round's is above 0, that of the chunks it is compiled on may not be.
+        answering = sum(float(weights[part].sum()) for part in parts) or 1.0
         largest = max(float(weights[part].max()) for part in parts) / answering
         eta = crowd.eta[self.done] if crowd.eta.ndim else crowd.eta
         central = (np.asarray(answering, dtype) / crowd.weight, eta, np.asarray(largest, dtype))
@@ -104,7 +103,8 @@ class Stream:
         server, calls = self.server, []
         states = [_take(self.states, part, self.chunk) for part in parts]
         held = self._load(parts[0], answering) if len(parts) == 1 else None
-        for work, close in _programs(structure(member.algorithm), opening, self.site, self._phases(opening)):
+        algorithm = member.algorithm
+        for work, close in _programs(structure(algorithm), opening, self.site, len(algorithm.phases_in(opening))):
             mean, before = None, None
             for number, part in enumerate(parts):
                 # The device works on one chunk while the host reads the next and takes back the one before.
@@ -121,11 +121,6 @@ class Stream:
             for part, new in zip(parts, states, strict=True):
                 jax.tree.map(lambda old, new, part=part: old.__setitem__(part, new[: len(part)]), self.states, new)
         return server, np.sum(calls, axis=0)
-
-    def _phases(self, opening: bool) -> int:
-        """How many phases the round has."""
-        algorithm = self.member.algorithm
-        return len((algorithm.opening if opening else None) or algorithm.phases)
 
     def _load(self, part: Array, answering: float) -> Clients:
         """A chunk's clients on the device, without their states."""
@@ -219,7 +214,7 @@ def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> An
         def work(now: Any, server: Any, clients: Clients, filled: Any) -> Any:
             numbers, seed, round_index = now
             keys = phase_keys(jax.random.key(seed), round_index, number)
-            phase = phases_of(algorithm, opening, numbers)[number]
+            phase = rebuild(algorithm, numbers).phases_in(opening)[number]
             states, total, counts = answer(phase, keys, site, server, clients)
             return states, total, tally(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
 
@@ -227,7 +222,7 @@ def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> An
             numbers, seed, round_index = now
             keys = phase_keys(jax.random.key(seed), round_index, number)
             central = Central(share, keys.server, keys.shared, eta, largest)
-            return phases_of(algorithm, opening, numbers)[number].server(server, mean, central)
+            return rebuild(algorithm, numbers).phases_in(opening)[number].server(server, mean, central)
 
         return jax.jit(work), jax.jit(close)
 

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Algorithm, Central
+from fedlin.core import Central
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import make_local
 from fedlin.engines.member import Member
+from fedlin.engines.program import Structure, rebuild, structure
 from fedlin.payloads import decode
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective, Sampling
@@ -39,7 +40,7 @@ def gradient_calls(member: Member, rounds: int) -> tuple[Array, Array]:
 
     They follow from the plan and from coins, never from the data or the model, so they can be had without a run.
     """
-    problem, numbers = member.problem, tuple(sorted(member.numbers.items()))
+    problem = member.problem
     first = 0 if member.algorithm.opening is None else 1
     tau = np.broadcast_to(member.tau, (rounds, problem.clients))
     data = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), (problem.data, problem.noise))
@@ -47,9 +48,9 @@ def gradient_calls(member: Member, rounds: int) -> tuple[Array, Array]:
     def count(opening: bool, start: int, end: int) -> Array:
         if start == end:
             return np.zeros((0, 1, problem.clients), np.int32)
-        program = _program(member.algorithm, numbers, opening, problem.objective, problem.sampling)
+        program = _program(structure(member.algorithm), opening, problem.objective, problem.sampling)
         index, at = np.arange(problem.clients, dtype=np.int32), np.arange(start, end, dtype=np.int32)
-        calls = program(data, problem.start, np.uint32(member.seed), at, index, tau[start:end])
+        calls = program(member.numbers, data, problem.start, np.uint32(member.seed), at, index, tau[start:end])
         return np.asarray(calls).transpose(0, 2, 1)
 
     with precision(problem.dtype):
@@ -57,23 +58,15 @@ def gradient_calls(member: Member, rounds: int) -> tuple[Array, Array]:
 
 
 @cache
-def _program(
-    algorithm: Algorithm[Any, Any],
-    numbers: tuple[tuple[str, float], ...],
-    opening: bool,
-    objective: Objective,
-    sampling: Sampling | None,
-) -> Any:
+def _program(kind: Structure, opening: bool, objective: Objective, sampling: Sampling | None) -> Any:
     """A client's part of a round, of which only the count is kept: the compiler drops the rest."""
-    if algorithm.recipe is not None:
-        algorithm = algorithm.recipe.with_numbers(dict(numbers))
-    phases = (algorithm.opening if opening else None) or algorithm.phases
 
-    def count(data: Any, x: Any, seed: Any, round_index: Any, index: Any, tau: Any) -> Any:
+    def count(numbers: Any, data: Any, x: Any, seed: Any, round_index: Any, index: Any, tau: Any) -> Any:
+        algorithm = rebuild(kind, numbers)
         server, client = algorithm.init_server(x), algorithm.init_client(x)
         (rows, noise), one = data, jnp.ones((), x.dtype)
         calls = []
-        for number, phase in enumerate(phases):
+        for number, phase in enumerate(algorithm.phases_in(opening)):
             keys = phase_keys(jax.random.key(seed), round_index, number)
             local, counter = make_local(objective, sampling, rows, noise, tau, one, keys.client(index), keys.shared)
             client, upload = phase.client(client, decode(phase.down(server)), local)
@@ -81,5 +74,5 @@ def _program(
             calls.append(jnp.asarray(counter.calls, jnp.int32))
         return jnp.stack(calls)
 
-    clients = jax.vmap(count, in_axes=(None, None, None, None, 0, 0))
-    return jax.jit(jax.vmap(clients, in_axes=(None, None, None, 0, None, 0)))
+    clients = jax.vmap(count, in_axes=(None, None, None, None, None, 0, 0))
+    return jax.jit(jax.vmap(clients, in_axes=(None, None, None, None, 0, None, 0)))

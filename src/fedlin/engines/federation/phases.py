@@ -14,7 +14,7 @@ from fedlin.problems.objective import Objective, Sampling
 
 
 def _phase(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Phase[Any, Any]:
-    return ((algorithm.opening if opening else None) or algorithm.phases)[number]
+    return algorithm.phases_in(opening)[number]
 
 
 @cache
