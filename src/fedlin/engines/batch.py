@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.devices import choose_spread, share_out
-from fedlin.engines.log import Log, ended, keeps_iterates
+from fedlin.engines.log import Log, keeps_iterates
 from fedlin.engines.member import Member
 from fedlin.engines.pace import Pace
 from fedlin.engines.program import RUNNING, STOPPED, Inputs, Records, Shape, State, program, structure
@@ -48,7 +48,7 @@ class Batch:
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
-            if any(value <= limit for value, limit in zip(log.seen, members[number].limits, strict=True)):
+            if members[number].reached(log.seen):
                 self.status[number] = STOPPED
 
     def _starts(self) -> list[tuple[Measures, State]]:
@@ -101,7 +101,7 @@ class Batch:
         seconds = time.perf_counter() - began
         self._pace.saw(count, seconds)
         for number, log in enumerate(self.logs):
-            if not ended(int(self.status[number])):
+            if self.status[number] == RUNNING:
                 mine = records if single else _one(records, number)
                 self.status[number] = log.extend(mine, seconds)
         self.done += count if self.running else int(np.max(records.filled))
@@ -152,11 +152,9 @@ class Batch:
         return state
 
     def result(self, number: int, status: Status) -> Result:
-        """A member's run as the user gets it, the last model measured whether it was its turn or not."""
-        log, data = self.logs[number], None if self.mesh is None else self._data[number]
-        if not log.measured:
-            log.fill(self.members[number].problem.measure(log.columns["x"][-1][-1], data))
-        return log.result(status)
+        """A member's run as the user gets it."""
+        problem, data = self.members[number].problem, None if self.mesh is None else self._data[number]
+        return self.logs[number].result(status, lambda x: problem.measure(x, data))
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs, of a single run."""

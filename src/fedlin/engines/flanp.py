@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import positive
+from fedlin.checks import positive, positive_integer
 from fedlin.core import EVERY_CLIENT, Algorithm
 from fedlin.engines.clock import Clock
-from fedlin.engines.member import check_rounds, prepare
+from fedlin.engines.member import prepare
 from fedlin.engines.simulate import simulate
 from fedlin.engines.stop import Stop
 from fedlin.errors import ArgumentError
@@ -53,7 +53,7 @@ def flanp(
     >>> run.status, bool(run.gap[-1] <= 1e-12)
     ('stopped', True)
     """
-    rounds, accuracy = check_rounds(rounds), positive("accuracy", accuracy)
+    rounds, accuracy = positive_integer("rounds", rounds), positive("accuracy", accuracy)
     if not isinstance(clock, Clock):
         raise ArgumentError(f"clock = {clock!r} is not allowed: give a fedlin Clock.")
     if isinstance(algorithm, Algorithm) and EVERY_CLIENT in algorithm.requires:

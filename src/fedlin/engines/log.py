@@ -1,5 +1,6 @@
 """What has been measured so far in a run, gathered chunk by chunk."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -68,16 +69,6 @@ class Log:
         if measured.size:
             self.seen = Measures(*(rows[name][measured[-1]] for name in Measures._fields))
 
-    @property
-    def measured(self) -> bool:
-        """Whether the last model was measured."""
-        return not np.isnan(self.columns["loss"][-1][-1])
-
-    def fill(self, found: Measures) -> None:
-        """Take in the measures of the last model."""
-        for name, value in found._asdict().items():
-            self.columns[name][-1] = np.append(self.columns[name][-1][:-1], np.asarray(value))
-
     def cut(self, rounds: int, x: Any) -> None:
         """Forget what came after `rounds`; `x` is the model then."""
         whole = self.arrays()
@@ -114,11 +105,14 @@ class Log:
         state: T = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
         return rounds, state
 
-    def result(self, status: Status) -> Result:
-        """The run as the user gets it."""
+    def result(self, status: Status, measure: Callable[[Any], Measures]) -> Result:
+        """The run as the user gets it, the last model measured whether it was its turn or not."""
         known = self.member.problem.known_optimum is not None
         arrays = self.arrays()
         x = arrays.pop("x")
+        if np.isnan(arrays["loss"][-1]):
+            for name, value in measure(x[-1])._asdict().items():
+                arrays[name][-1] = value
         gap, distance = arrays.pop("gap"), arrays.pop("distance")
         return Result(
             self.member.algorithm.name,
@@ -136,8 +130,3 @@ class Log:
 def keeps_iterates(asked: bool | None, rounds: int, dim: int) -> bool:
     """Whether every model is kept: as asked, or by default up to ten million numbers."""
     return (rounds + 1) * dim <= KEPT_BY_DEFAULT if asked is None else asked
-
-
-def ended(status: int) -> bool:
-    """Whether a member's run is over."""
-    return status != RUNNING

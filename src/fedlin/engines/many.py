@@ -7,11 +7,12 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedlin.checks import positive_integer
 from fedlin.core import Algorithm
 from fedlin.engines.batch import Batch
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.log import NAMES
-from fedlin.engines.member import Member, Participation, check_rounds, prepare
+from fedlin.engines.member import Member, Participation, prepare
 from fedlin.engines.program import RUNNING, structure
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
@@ -49,7 +50,7 @@ def simulate_many(
     >>> [r.status for r in fedlin.simulate_many(fedlin.fedlin(), problem, plans, rounds=200)]
     ['done', 'done', 'diverged']
     """
-    rounds = check_rounds(rounds)
+    rounds = positive_integer("rounds", rounds)
     lists = {
         "algorithms": _listed(algorithms, Algorithm),
         "problems": _listed(problems, Problem),

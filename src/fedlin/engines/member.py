@@ -79,6 +79,10 @@ class Member:
         """What each measure must come down to for the run to stop."""
         return self.stop.limits(self.problem)
 
+    def reached(self, found: Measures) -> bool:
+        """Whether the run may stop with these measures."""
+        return any(value <= limit for value, limit in zip(found, self.limits, strict=True))
+
     @property
     def looped(self) -> bool:
         """Whether local steps are taken one by one."""
@@ -265,11 +269,6 @@ def _how_often(problem: Problem, cohort: int | None) -> int:
         return 1
     optimum = problem.known_optimum
     return 1 if optimum is not None and optimum.hessian is not None else -(-problem.clients // cohort)
-
-
-def check_rounds(rounds: int) -> int:
-    """The number of rounds, at least one."""
-    return positive_integer("rounds", rounds)
 
 
 def _window(rows: Array, first: int, capacity: int) -> Array:

@@ -3,8 +3,6 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-Update = Any
-
 
 class _Silent:
     def update(self, rounds: int, text: str) -> None:

@@ -5,7 +5,6 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from fedlin.checks import positive_integer
@@ -16,7 +15,7 @@ from fedlin.engines.batch import Batch
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.log import NAMES, Log
-from fedlin.engines.member import Member, Participation, check_rounds, prepare
+from fedlin.engines.member import Member, Participation, prepare
 from fedlin.engines.progress import bar
 from fedlin.engines.stop import Stop
 from fedlin.engines.stream import Stream
@@ -72,7 +71,7 @@ def simulate(
     >>> result.status, bool(result.gap[-1] <= 1e-12)
     ('stopped', True)
     """
-    rounds = check_rounds(rounds)
+    rounds = positive_integer("rounds", rounds)
     member = prepare(
         algorithm,
         problem,
@@ -90,15 +89,12 @@ def simulate(
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
     if chunk is not None and positive_integer("chunk", chunk) and devices is not None:
         raise ArgumentError(f"chunk = {chunk} and devices = {devices!r}: chunks go to one device, so leave one out.")
-    mesh = _cores(member) if devices is None else make_mesh(devices, member.problem.clients)
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
-        batch: Batch | Stream = (
-            Batch([member], layout, iterates, mesh) if chunk is None else Stream(member, layout, iterates, chunk)
-        )
+        batch = _laid_out(member, layout, iterates, devices, chunk)
         log = batch.logs[0]
         identity = member.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
@@ -123,12 +119,18 @@ def simulate(
     return batch.result(0, status if batch.running else NAMES[int(batch.status[0])])
 
 
-def _cores(member: Member) -> Mesh | None:
-    """The cores that share the clients without being asked to, where all clients take part in a round."""
-    problem = member.problem
-    if member.cohort is not None or problem.objective.outside:
-        return None
-    return choose_mesh(problem.data, problem.clients, member.passes)
+def _laid_out(
+    member: Member, layout: str, iterates: bool | None, devices: Devices, chunk: int | None
+) -> Batch | Stream:
+    """The run with its clients in memory, shared out over devices where asked to or where it pays, or in chunks."""
+    if chunk is not None:
+        return Stream(member, layout, iterates, chunk)
+    problem, mesh = member.problem, None
+    if devices is not None:
+        mesh = make_mesh(devices, problem.clients)
+    elif member.cohort is None and not problem.objective.outside:
+        mesh = choose_mesh(problem.data, problem.clients, member.passes)
+    return Batch([member], layout, iterates, mesh)
 
 
 def _call(callbacks: Sequence[Callback], log: Log, before: int) -> int | None:

@@ -30,7 +30,7 @@ class Stop:
         if self.loss is not None:
             real("stop.loss", self.loss, lambda value: True, "a finite number")
 
-    def limits(self, problem: Problem) -> "Measures":
+    def limits(self, problem: Problem) -> Measures:
         """The limits as numbers, -inf where there is none."""
         if (self.gap is not None or self.distance is not None) and problem.known_optimum is None:
             raise UnknownError(

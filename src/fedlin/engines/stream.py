@@ -46,7 +46,7 @@ class Stream:
         found = self._measure(x)
         self.logs = [Log(member, keeps_iterates(iterates, member.rounds, problem.dim), found)]
         self.done = 0
-        self.status = np.array([STOPPED if self._reached(found) else RUNNING], np.int32)
+        self.status = np.array([STOPPED if member.reached(found) else RUNNING], np.int32)
         self._crowd = member.crowd(member.eta)
         self._compiled: set[bool] = set()
 
@@ -71,7 +71,7 @@ class Stream:
         seconds = time.perf_counter() - began
         far = not np.linalg.norm(x) < FAR * (1 + np.linalg.norm(self.member.x0))
         lost = far or (due and not (np.isfinite(found.loss) and np.isfinite(found.grad_norm)))
-        status = DIVERGED if lost else STOPPED if self._reached(found) else RUNNING
+        status = DIVERGED if lost else STOPPED if self.member.reached(found) else RUNNING
         rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
         records = Records(x[None], rows, calls[None], np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
@@ -149,15 +149,9 @@ class Stream:
             total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
         return _home(conclude(problem.objective, total, optimum, point))
 
-    def _reached(self, found: Measures) -> bool:
-        return any(value <= limit for value, limit in zip(found, self.member.limits, strict=True))
-
     def result(self, number: int, status: Status) -> Result:
-        """The run as the user gets it, the last model measured whether it was its turn or not."""
-        log = self.logs[number]
-        if not log.measured:
-            log.fill(self._measure(log.columns["x"][-1][-1]))
-        return log.result(status)
+        """The run as the user gets it."""
+        return self.logs[number].result(status, self._measure)
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs."""
