@@ -36,6 +36,8 @@ class Batch:
         active = first.cohort or problem.clients
         self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
         self.survey = one_pass_block(data, problem.clients)
+        takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
+        self._late = takes_gradients and self.block is None and self.survey is None and first.every == 1
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.members]
         kept = keeps_iterates(iterates, first.rounds, dim)
@@ -87,6 +89,7 @@ class Batch:
                 capacity,
                 first.cohort,
                 first.every > 1,
+                self._late and not opening,
                 self.spread,
                 None if single else differing,
             )

@@ -70,6 +70,9 @@ class Shape:
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
     seldom: bool  # whether some rounds go unmeasured
+    # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
+    # where that round takes every client's gradient there, the compiler takes both in one pass over the data.
+    late: bool = False
     spread: Mesh | None = None  # the devices that share the members of a batch
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
@@ -96,7 +99,7 @@ def program(shape: Shape) -> Any:
     In a batch every input named in `shape.members`, the state and the status have a leading member axis.
     """
 
-    def play(inputs: Inputs, state: State, first: Any, index: Any) -> Any:
+    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, Any]:
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if shape.cohort is not None:
@@ -123,8 +126,9 @@ def program(shape: Shape) -> Any:
             seed,
             first + index,
         )
-        x = server.x
+        return State(server, states), calls
 
+    def judge(inputs: Inputs, x: Any, done: Any) -> tuple[Measures, Any]:
         def look() -> Measures:
             return measure(
                 shape.site.objective,
@@ -135,7 +139,6 @@ def program(shape: Shape) -> Any:
                 lambda function, *arrays: each_client(function, shape.survey, shape.site.mesh)(*arrays),
             )
 
-        done = first + index + 1
         due = (done % inputs.every == 0) | (done == inputs.last)
         found = jax.lax.cond(due, look, lambda: unmeasured(x.dtype)) if shape.seldom else look()
         horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
@@ -143,36 +146,44 @@ def program(shape: Shape) -> Any:
         measured = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)
         inside &= measured | ~due if shape.seldom else measured
         reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, inputs.limits, strict=True)]))
-        status = jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
-        return State(server, states), x, found, calls, status
+        return found, jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
     if shape.members is not None:
         axes = Inputs(*(0 if name in shape.members else None for name in Inputs._fields))
         play = jax.vmap(play, in_axes=(axes, 0, None, None))
+        judge = jax.vmap(judge, in_axes=(axes, 0, None))
 
     def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
+        def judged(records: Records, state: State, rounds: Any) -> Records:
+            """The records with what is found after so many rounds of this call; there is nothing to find after none."""
+            found, status = judge(inputs, state.server.x, first + rounds)
+            return records._replace(
+                measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, found),
+                status=jnp.where((records.status == RUNNING) & (rounds > 0), status, records.status),
+            )
+
         def unfinished(carry: tuple[Any, State, Records]) -> Any:
             index, _, records = carry
             return (index < count) & jnp.any(records.status == RUNNING)
 
         def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
             index, before, records = carry
-            after, x, found, calls, status = play(inputs, before, first, index)
+            if shape.late:
+                records = judged(records, before, index)
             running = records.status == RUNNING
+            after, calls = play(inputs, before, first, index)
             if shape.members is not None:  # a member that has finished waits for the others as it is
                 after = jax.tree.map(
                     lambda new, old: jnp.where(running.reshape(-1, *[1] * (new.ndim - 1)), new, old),
                     after,
                     before,
                 )
-            records = Records(
-                _note(records.x, index, x),
-                jax.tree.map(lambda log, value: _note(log, index, value), records.measures, found),
-                _note(records.calls, index, calls),
-                jnp.where(running, index + 1, records.filled),
-                jnp.where(running, status, records.status),
+            records = records._replace(
+                x=_note(records.x, index, after.server.x),
+                calls=_note(records.calls, index, calls),
+                filled=jnp.where(running, index + 1, records.filled),
             )
-            return index + 1, after, records
+            return index + 1, after, records if shape.late else judged(records, after, index + 1)
 
         lead = (shape.capacity, *status.shape)
         empty = jnp.zeros(lead, inputs.start.dtype)
@@ -183,8 +194,8 @@ def program(shape: Shape) -> Any:
             jnp.zeros_like(status),
             status,
         )
-        _, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
-        return state, records
+        index, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
+        return state, judged(records, state, index) if shape.late else records
 
     if shape.spread is not None:
         assert shape.members is not None
