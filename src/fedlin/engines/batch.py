@@ -97,10 +97,11 @@ class Batch:
         status = jnp.asarray(self.status[0] if single else self.status)
         at = np.int32(self.done)
         if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
-            self.state, _ = _finish(run(inputs, self.state, status, at, np.int32(0)))
+            self.state, _ = _wait(run(inputs, self.state, status, at, np.int32(0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
-        self.state, records = _finish(run(inputs, self.state, status, at, np.int32(count)))
+        self.state, computed = _wait(run(inputs, self.state, status, at, np.int32(count)))
+        records: Records = jax.tree.map(np.asarray, computed)
         seconds = time.perf_counter() - began
         self._pace.saw(count, seconds)
         for number, log in enumerate(self.logs):
@@ -170,17 +171,16 @@ class Batch:
             self.state = self._settle(state)
 
 
-def _finish(computed: tuple[State, Records]) -> tuple[State, Records]:
-    """Wait for the device, and bring the records home."""
-    state, records = computed
-    for leaf in jax.tree.leaves(state):
-        leaf.block_until_ready()
-    home: Records = jax.tree.map(np.asarray, records)
-    return state, home
+def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
+    """What the device computes, once it has."""
+    done: tuple[State, Records] = jax.block_until_ready(computed)  # type: ignore[no-untyped-call]
+    return done
 
 
 def _one(records: Records, number: int) -> Records:
-    x, measures, calls = jax.tree.map(lambda leaf: leaf[:, number], (records.x, records.measures, records.calls))
+    """A member's own records."""
+    measures = Measures(*(column[:, number] for column in records.measures))
+    x, calls = records.x[:, number], records.calls[:, number]
     return Records(x, measures, calls, records.filled[number], records.status[number])
 
 

@@ -115,7 +115,7 @@ def _kind(member: Member) -> Any:
         problem.objective,
         problem.sampling,
         shape,
-        tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves),
+        tuple((leaf.shape, leaf.dtype) for leaf in leaves),
         member.tau.shape,
         member.cohort,
         member.every,

@@ -1,6 +1,7 @@
 """How many rounds to play before looking up: enough that looking up costs nothing, few enough to react."""
 
 _LOOK_UP = 0.2  # seconds between two looks at the clock, at Ctrl-C and at the callbacks
+_GROWTH = 64  # times as many rounds as before, at most: the first ones may be quicker than the rest
 
 
 class Pace:
@@ -19,4 +20,4 @@ class Pace:
     def saw(self, count: int, seconds: float) -> None:
         """Note how long `count` rounds took."""
         fitting = int(count * _LOOK_UP / max(seconds, 1e-9))
-        self.count = max(1, min(fitting, 8 * self.count))
+        self.count = max(1, min(fitting, _GROWTH * self.count))
