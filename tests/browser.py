@@ -2,15 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+Test = TypeVar("Test", bound=Callable[..., Any])
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new",
@@ -26,6 +27,13 @@ MARKS = [
     pytest.mark.browser,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"),
 ]
+
+
+def in_browser(test: Test) -> Test:
+    """For a file in which other tests need none."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
 
 
 @contextmanager

@@ -3,10 +3,7 @@
 import importlib.util
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -202,19 +199,3 @@ def test_formulas_become_mathml() -> None:
     assert "<math" in shown
     assert "<mfrac><mn>1</mn><mi>b</mi></mfrac>" in shown
     assert "\\frac" not in shown
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
-    """Strictly, and nothing a page loads comes from another machine."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        loaded = re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="(https?:[^"]*)', text)
-        loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]*)', text)
-        assert loaded == [], page.name
-    assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
-    assert "<blockquote>" not in (tmp_path / "api.html").read_text(encoding="utf-8"), "a doctest became a quotation"
