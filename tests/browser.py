@@ -51,8 +51,8 @@ def started(profile: Path) -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-def resize(chrome: webdriver.Chrome, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+def resize(chrome: webdriver.Chrome, width: int, height: int = 900) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
