@@ -167,3 +167,13 @@ class Result:
             raise
         except Exception as cause:
             raise CheckpointError(f"{path} is not a result saved by fedlin, or it is damaged: {cause}.") from cause
+
+
+def first(curve: NDArray[Any], target: float) -> int | None:
+    """The first round at which a measure is at most `target`, or None.
+
+    >>> first(np.array([1.0, 0.1, 0.01]), 0.1)
+    1
+    """
+    found = np.flatnonzero(curve <= target)
+    return int(found[0]) if found.size else None
