@@ -95,7 +95,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
 
 
 def _kind(member: Member) -> str:
-    return str(getattr(member.problem, "kind", "problem")).replace("_", " ")
+    return member.problem.kind.replace("_", " ")
 
 
 def _rows(known: Mapping[str, Any]) -> tuple[Table, ...]:
@@ -118,7 +118,7 @@ def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:
             rows.append(
                 (
                     method,
-                    "eta" if entry.member.plan.eta is not None else "eta_bar",
+                    entry.member.plan.step_name,
                     f"{record['value']:.4g}",
                     f"{tried[0]:.4g} to {tried[-1]:.4g}",
                     str(len(tried)),

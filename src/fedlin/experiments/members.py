@@ -39,9 +39,19 @@ class Member:
         return {key: value for key, value in self.grid.items() if not _of_method(key)}
 
     @property
+    def problem_key(self) -> str:
+        """Equal for members of one problem."""
+        return self.problem.model_dump_json()
+
+    @property
     def case(self) -> str:
         """Equal for members that are compared with each other: problem, participation and, where it is a grid, τ."""
-        return f"{self.problem.model_dump_json()} {self.participation:g} {self.grid.get('plan.tau', '')}"
+        return f"{self.problem_key} {self.participation:g} {self.grid.get('plan.tau', '')}"
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Equal for members that differ in their seed only."""
+        return self.case, self.label
 
     def __str__(self) -> str:
         told = [self.label, *(f"{key} = {value}" for key, value in self.setting.items()), f"seed = {self.seed}"]
