@@ -43,6 +43,7 @@ OUTER = (
     "playground",
     "sklearn",
     "trackers",
+    "refusals",
 )
 HEAVY = (
     "pandas",

@@ -14,6 +14,7 @@ import pytest
 
 import fedlin
 from fedlin.claims import all_claims
+from fedlin.report.verdict import Verdict
 from pages import PAGES, ROOT, name, prose
 
 DOCS = ROOT / "docs"
@@ -141,6 +142,12 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     assert [file for file in named if not any((room / file).exists() for room in rooms)] == []
 
 
+def test_the_map_of_the_house_names_every_room() -> None:
+    (house,) = re.findall(r"```text\nsrc/fedlin/\n(.*?)```", (DOCS / "contributors.md").read_text("utf-8"), re.DOTALL)
+    rooms = {path.name for path in Path(fedlin.__file__).parent.iterdir() if not path.name.startswith(("_", "py."))}
+    assert rooms == set(re.findall(r"^  ([\w.]+)/? ", house, flags=re.MULTILINE))
+
+
 def test_the_citation_is_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"version: {project['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
@@ -182,10 +189,10 @@ def test_pictures_are_drawn_from_what_was_measured_and_are_light(tmp_path: Path)
 
 def test_results_are_what_the_report_says(tmp_path: Path) -> None:
     hooks = load("hooks")
-    verdict = {"id": "thm1", "title": "T", "outcome": "does not hold", "holds": False, "held": 0, "draws": 2}
+    verdict = Verdict("thm1", "T", "S", {}, (), held=0, draws=2, should_hold=False)
     report = tmp_path / "verdicts.json"
     assert "make reproduce" in hooks.results(report)
-    report.write_text(json.dumps([{**verdict, "should_hold": False, "error": ""}]))
+    report.write_text(json.dumps([verdict.as_dict()]))
     page = hooks.results(report)
     assert "| `thm1` | T | does not hold, as expected | 0 of 2 |" in page
     for method, run in RACE.items():
