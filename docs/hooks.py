@@ -87,7 +87,11 @@ def _claims(report: Path) -> list[str]:
             "next `make docs` puts its verdicts here.",
         ]
     verdicts = json.loads(report.read_text(encoding="utf-8"))
-    rows = [(f"`{one['id']}`", one["title"], one["judgement"], f"{one['held']} of {one['draws']}") for one in verdicts]
+    rows = [
+        # A report of an earlier version has no judgement.
+        (f"`{one['id']}`", one["title"], one.get("judgement", one["outcome"]), f"{one['held']} of {one['draws']}")
+        for one in verdicts
+    ]
     return [
         "## Claims",
         "",
