@@ -115,6 +115,14 @@ def test_every_public_function_is_shown_at_work(module: ModuleType) -> None:
     assert [thing.__name__ for thing in functions(module) if ">>>" not in (thing.__doc__ or "")] == []
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_public_class_is_shown_at_work(module: ModuleType) -> None:
+    """By a doctest of its own, or by that of its file, which shows several together."""
+    classes = [thing for public in module.__all__ if inspect.isclass(thing := getattr(module, public))]
+    files = {thing: inspect.getmodule(thing) for thing in classes}
+    assert [thing for thing in classes if ">>>" not in f"{thing.__doc__}{files[thing].__doc__}"] == []
+
+
 @pytest.mark.parametrize(("page", "head"), [("which-method", "checked by"), ("how-it-works", "claim")])
 def test_claims_named_as_checks_exist(page: str, head: str) -> None:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
