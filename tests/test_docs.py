@@ -144,7 +144,8 @@ def test_functions_named_in_the_table_of_theorems_exist() -> None:
 def test_files_that_are_named_are_there(page: Path) -> None:
     """As they stand, or from the room the text is in."""
     source = ROOT / "src" / "fedlin"
-    rooms = (ROOT, DOCS, source, source / "engines", source / "engines" / "federation", source / "deploy")
+    inner = ("engines", "engines/federation", "experiments", "deploy")
+    rooms = (ROOT, DOCS, source, *(source / room for room in inner))
     made = {"client.py", "reports/reproduce/index.html"}  # by a user's own commands
     named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|txt|cff|html))`", prose(page))) - made
     assert named

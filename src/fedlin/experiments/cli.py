@@ -173,7 +173,7 @@ def advise(
 def _show_advice(found: "Advice", experiment: "Experiment") -> None:
     from rich.console import Console
 
-    from fedlin.experiments.advice import recommendation, tables
+    from fedlin.experiments.recommendation import recommendation, tables
     from fedlin.report.comparison import rich_table
 
     console = Console()

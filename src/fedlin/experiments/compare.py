@@ -15,7 +15,7 @@ from fedlin.experiments.build import algorithm
 from fedlin.experiments.costs import UNITS, Cost, cost, table, winners
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.members import Member
-from fedlin.experiments.private import promise
+from fedlin.experiments.privacy import promise
 from fedlin.report.comparison import Chapter, Table, write_comparison
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import AXES, CURVES, Result

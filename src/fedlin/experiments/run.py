@@ -9,7 +9,7 @@ from fedlin.engines.simulate import simulate
 from fedlin.experiments.config import Experiment
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.jobs import Job, cells, stop
-from fedlin.experiments.private import promise
+from fedlin.experiments.privacy import promise
 from fedlin.experiments.tune import tune
 from fedlin.result import Result
 
