@@ -53,9 +53,13 @@ class Member:
         """Equal for members that differ in their seed only."""
         return self.case, self.label
 
+    @property
+    def title(self) -> str:
+        """The method and the setting it meets."""
+        return ", ".join([self.label, *(f"{key} = {value}" for key, value in self.setting.items())])
+
     def __str__(self) -> str:
-        told = [self.label, *(f"{key} = {value}" for key, value in self.setting.items()), f"seed = {self.seed}"]
-        return ", ".join(told)
+        return f"{self.title}, seed = {self.seed}"
 
 
 def _of_method(key: str) -> bool:

@@ -68,7 +68,7 @@ def _tuned(folder: Folder, ready: list[Job], say: Say) -> dict[tuple[str, str], 
         if record is None:
             record = tune(job, folder.loaded.experiment).as_dict()
             folder.store_tuning(job.member, record)
-            say(f"tuned {job.member.label}: {told(job, record)}")
+            say(f"tuned {job.member.title}: {told(job, record)}")
         sizes[job.member.cell] = record["value"]
     return sizes
 
