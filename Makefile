@@ -84,7 +84,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
-	@echo "open site/index.html; to search it: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site"
+	@echo "open site/index.html"
 
 clean:
 	rm -rf $(VENV) .venv-* .coverage* build dist reports site

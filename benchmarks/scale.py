@@ -6,7 +6,6 @@ ratios are of the same turn: `python -m benchmarks.scale [FILE]` writes them as 
 """
 
 import json
-import resource
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -91,16 +90,6 @@ def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dic
         "seconds a round": {way: float(np.median(values)) for way, values in times.items()},
         "ratio": {way: float(np.median(values)) for way, values in ratios.items()},
         "range": {way: [float(values.min()), float(values.max())] for way, values in ratios.items()},
-    }
-
-
-def measure(clients: int = 100_000) -> dict[str, str]:
-    """One row for the table of all benchmarks; run it in a process of its own, since peak memory is the process's."""
-    rounds = 5
-    return {
-        "clients": f"{clients:,}",
-        "seconds a round": f"{seconds(federation(clients), rounds):.3f}",
-        "peak memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB",
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import fedlin
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.paper import save
+from fedlin.result import first
 
 HOME = Path(__file__).parent / "pictures"
 CLIENTS, ROUNDS, GOAL = 20, 250, 1e-10
@@ -45,9 +46,10 @@ def tuned(name: str) -> tuple[float, fedlin.Result]:
     runs = fedlin.simulate_many(METHODS[name], instance, [plan(name, step) for step in steps], ROUNDS)
 
     def cost(run: fedlin.Result) -> tuple[float, float]:
-        reached = np.flatnonzero(run.gap <= GOAL * run.gap[0])
-        ended = run.status == "done"
-        return (float(reached[0]) if ended and len(reached) else np.inf), (float(run.gap[-1]) if ended else np.inf)
+        if run.status == "diverged":
+            return np.inf, np.inf
+        reached = first(run.gap, GOAL * run.gap[0])
+        return (np.inf if reached is None else reached), float(run.gap[-1])
 
     best = min(range(len(runs)), key=lambda i: cost(runs[i]))
     return float(steps[best]), runs[best]

@@ -2,15 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+Test = TypeVar("Test", bound=Callable[..., Any])
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new",
@@ -28,6 +29,13 @@ MARKS = [
 ]
 
 
+def in_browser(test: Test) -> Test:
+    """For a file in which other tests need none."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
+
+
 @contextmanager
 def started(profile: Path) -> Iterator[webdriver.Chrome]:
     """A browser with a fresh profile, which writes down its requests and messages."""
@@ -43,8 +51,8 @@ def started(profile: Path) -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-def resize(chrome: webdriver.Chrome, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+def resize(chrome: webdriver.Chrome, width: int, height: int = 900) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 

@@ -43,6 +43,7 @@ OUTER = (
     "playground",
     "sklearn",
     "trackers",
+    "refusals",
 )
 HEAVY = (
     "pandas",
@@ -59,6 +60,7 @@ HEAVY = (
     "dp_accounting",
     "marimo",
 )
+PACKAGES = (fedlin, fedlin.data, fedlin.problems, fedlin.theory, fedlin.algorithms)
 
 
 def name(path: Path) -> str:
@@ -155,9 +157,7 @@ def test_import_pulls_in_nothing_heavy_and_leaves_precision_alone() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "module", [fedlin, fedlin.data, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("module", PACKAGES, ids=lambda m: m.__name__)
 def test_exported_names_exist_are_sorted_and_documented(module: ModuleType) -> None:
     assert list(module.__all__) == sorted(module.__all__)
     assert len(set(module.__all__)) == len(module.__all__)
@@ -168,9 +168,7 @@ def test_exported_names_exist_are_sorted_and_documented(module: ModuleType) -> N
         assert own, f"{module.__name__}.{public} has no docstring of its own"
 
 
-@pytest.mark.parametrize(
-    "module", [fedlin, fedlin.data, fedlin.problems, fedlin.theory, fedlin.algorithms], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("module", PACKAGES, ids=lambda m: m.__name__)
 def test_what_a_package_imports_it_exports(module: ModuleType) -> None:
     """An `__init__` only re-exports: every public name it imports from fedlin is in `__all__`."""
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))

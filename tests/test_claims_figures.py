@@ -9,7 +9,7 @@ import pytest
 from fedlin import problems
 from fedlin.algorithms import fedlin
 from fedlin.claims import Setting, find
-from fedlin.claims.draws import distances, floors, least_squares, least_squares_steps, logistic, rate, summary
+from fedlin.claims.draws import floors, least_squares, least_squares_steps, logistic, rate, stack, summary
 from fedlin.claims.eq_nova import derived, printed
 from fedlin.claims.fig5 import arrives
 from fedlin.claims.stability import examine, hessians
@@ -112,7 +112,7 @@ def test_a_diverged_run_counts_as_infinitely_far() -> None:
     problem = problems.quadratic(np.ones((1, 1, 1)), np.ones((1, 1)))
     runs = [simulate(fedlin(), problem, Plan(1, eta), 200) for eta in (0.5, 5.0)]
     assert runs[1].status == "diverged"
-    far = distances(runs)
+    far = stack(runs, "distance")
     assert far.shape == (2, 201)
     assert np.isinf(far[1, -1])
     assert summary("both", far).high is not None

@@ -154,7 +154,7 @@ def test_a_run_leaves_everything_in_its_folder(inside: Path) -> None:
     assert "problem.alpha = 0.0" in page
     assert "Step sizes, tuned by one rule for all" in page
     assert str(Path("runs/experiment/report/index.html")) in out
-    assert "tuned fedlin: eta_bar = " in out
+    assert "tuned fedlin, problem.alpha = 0.0: eta_bar = " in out
 
 
 def test_a_second_run_takes_a_new_folder_and_names_the_first(inside: Path) -> None:

@@ -3,10 +3,7 @@
 import importlib.util
 import inspect
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +14,8 @@ import pytest
 
 import fedlin
 from fedlin.claims import all_claims
+from fedlin.engines.wire import REPLY_OVERHEAD, TASK_OVERHEAD
+from fedlin.report.verdict import Verdict
 from pages import PAGES, ROOT, name, prose
 
 DOCS = ROOT / "docs"
@@ -117,6 +116,14 @@ def test_every_public_function_is_shown_at_work(module: ModuleType) -> None:
     assert [thing.__name__ for thing in functions(module) if ">>>" not in (thing.__doc__ or "")] == []
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_public_class_is_shown_at_work(module: ModuleType) -> None:
+    """By a doctest of its own, or by that of its file, which shows several together."""
+    classes = [thing for public in module.__all__ if inspect.isclass(thing := getattr(module, public))]
+    files = {thing: inspect.getmodule(thing) for thing in classes}
+    assert [thing for thing in classes if ">>>" not in f"{thing.__doc__}{files[thing].__doc__}"] == []
+
+
 @pytest.mark.parametrize(("page", "head"), [("which-method", "checked by"), ("how-it-works", "claim")])
 def test_claims_named_as_checks_exist(page: str, head: str) -> None:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
@@ -137,11 +144,23 @@ def test_functions_named_in_the_table_of_theorems_exist() -> None:
 def test_files_that_are_named_are_there(page: Path) -> None:
     """As they stand, or from the room the text is in."""
     source = ROOT / "src" / "fedlin"
-    rooms = (ROOT, DOCS, source, source / "engines", source / "engines" / "federation", source / "deploy")
+    inner = ("engines", "engines/federation", "experiments", "deploy")
+    rooms = (ROOT, DOCS, source, *(source / room for room in inner))
     made = {"client.py", "reports/reproduce/index.html"}  # by a user's own commands
     named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|txt|cff|html))`", prose(page))) - made
     assert named
     assert [file for file in named if not any((room / file).exists() for room in rooms)] == []
+
+
+def test_the_overhead_of_a_message_is_told_as_it_is() -> None:
+    told = f"{TASK_OVERHEAD} bytes down or {REPLY_OVERHEAD} up"
+    assert told in (DOCS / "federation.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_the_house_names_every_room() -> None:
+    (house,) = re.findall(r"```text\nsrc/fedlin/\n(.*?)```", (DOCS / "contributors.md").read_text("utf-8"), re.DOTALL)
+    rooms = {path.name for path in Path(fedlin.__file__).parent.iterdir() if not path.name.startswith(("_", "py."))}
+    assert rooms == set(re.findall(r"^  ([\w.]+)/? ", house, flags=re.MULTILINE))
 
 
 def test_the_citation_is_of_this_version() -> None:
@@ -185,10 +204,10 @@ def test_pictures_are_drawn_from_what_was_measured_and_are_light(tmp_path: Path)
 
 def test_results_are_what_the_report_says(tmp_path: Path) -> None:
     hooks = load("hooks")
-    verdict = {"id": "thm1", "title": "T", "outcome": "does not hold", "holds": False, "held": 0, "draws": 2}
+    verdict = Verdict("thm1", "T", "S", {}, (), held=0, draws=2, should_hold=False)
     report = tmp_path / "verdicts.json"
     assert "make reproduce" in hooks.results(report)
-    report.write_text(json.dumps([{**verdict, "should_hold": False, "error": ""}]))
+    report.write_text(json.dumps([verdict.as_dict()]))
     page = hooks.results(report)
     assert "| `thm1` | T | does not hold, as expected | 0 of 2 |" in page
     for method, run in RACE.items():
@@ -202,19 +221,3 @@ def test_formulas_become_mathml() -> None:
     assert "<math" in shown
     assert "<mfrac><mn>1</mn><mi>b</mi></mfrac>" in shown
     assert "\\frac" not in shown
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
-    """Strictly, and nothing a page loads comes from another machine."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    for page in tmp_path.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        loaded = re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="(https?:[^"]*)', text)
-        loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="(https?:[^"]*)', text)
-        assert loaded == [], page.name
-    assert "<math" in (tmp_path / "how-it-works.html").read_text(encoding="utf-8")
-    assert "<blockquote>" not in (tmp_path / "api.html").read_text(encoding="utf-8"), "a doctest became a quotation"

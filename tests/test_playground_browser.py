@@ -1,11 +1,5 @@
 """The playground in a real browser, started as a user would, its sliders moved by keys."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -19,50 +13,16 @@ from selenium.webdriver.support.ui import WebDriverWait
 from browser import MARKS, errors, requests, resize, started
 from fedlin.playground.curves import study
 from fedlin.playground.settings import Settings
+from playground_page import DEEP, PATIENCE, curves, served, show
 
 pytest.importorskip("marimo")
 pytestmark = [*MARKS, pytest.mark.slow]
-PATIENCE = 120  # seconds, of which a machine with nothing else to do needs few
-DEEP = """const found = (root, part) => [...root.querySelectorAll("*")].flatMap(
-  (one) => [...(one.matches(part) ? [one] : []), ...(one.shadowRoot ? found(one.shadowRoot, part) : [])]);
-"""  # marimo draws in shadow trees
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page while the command runs; Ctrl-C ends it without a traceback."""
-    home = str(tmp_path_factory.mktemp("home"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedlin", "playground", "--no-browser", "--port", str(port)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=home,
-        env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home, "FEDLIN_CACHE": home},
-    )
-    try:
-        _wait_for_answer(process, port)
-        yield f"http://127.0.0.1:{port}/"
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, "Traceback" in said) == (0, False), said
-    finally:
-        process.kill()
-
-
-def _wait_for_answer(process: subprocess.Popen[str], port: int) -> None:
-    last = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < last:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except ConnectionRefusedError:
-            time.sleep(0.1)
-    process.kill()
-    raise AssertionError(process.communicate()[0])
+    with served(str(tmp_path_factory.mktemp("home"))) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -70,21 +30,12 @@ def chrome(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[w
     with started(tmp_path_factory.mktemp("profile")) as driver:
         resize(driver, 1440)
         requests(driver)  # what the browser asked for before this page is not the page's
-        driver.get(address)
-        _wait(driver, lambda: len(curves(driver)) == 3)
+        show(driver, address)
         yield driver
 
 
 def _wait(chrome: webdriver.Chrome, until: Callable[[], bool]) -> None:
     WebDriverWait(chrome, PATIENCE).until(lambda _: until())
-
-
-def curves(chrome: webdriver.Chrome) -> dict[str, list[float]]:
-    """The heights of every curve that is drawn, by its name in the legend."""
-    read = """return Object.fromEntries(found(document, ".js-plotly-plot").flatMap((plot) => plot._fullData ?? [])
-      .map((trace) => [trace.name, [...trace.y]]))"""
-    drawn: dict[str, list[float]] = chrome.execute_script(DEEP + read)
-    return drawn
 
 
 def slider(chrome: webdriver.Chrome, label: str) -> WebElement:

@@ -89,7 +89,9 @@ def test_the_csv_downloads_as_it_lies_on_disk(chrome: webdriver.Chrome, page: Pa
 @pytest.mark.parametrize("width", [390, 1440])
 def test_everything_fits_the_screen(chrome: webdriver.Chrome, page: Path, width: int) -> None:
     show(chrome, page, width)
-    assert chrome.execute_script("const page = document.documentElement; return page.scrollWidth <= page.clientWidth")
+    fits = "const part = document.querySelector(arguments[0]); return part.scrollWidth <= part.clientWidth"
+    assert chrome.execute_script(fits, "html")
+    assert chrome.execute_script(fits, "#summary .scroll"), "verdicts stand in blocks on a phone"
     boxes = chrome.execute_script(
         """return [...document.querySelectorAll(".plot")].map((plot) => {
           const box = (part) => plot.querySelector(part).getBoundingClientRect();

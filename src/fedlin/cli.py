@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlin import cli_federation
-from fedlin.errors import FedLinError
+from fedlin.deploy import cli as federation
 from fedlin.experiments import cli as experiments
+from fedlin.refusals import refusals
 
 if TYPE_CHECKING:
     from fedlin.claims import Setting
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(cli_federation.app, name="federation")
+app.add_typer(federation.app, name="federation")
 
 
 def _version(asked: bool) -> None:
@@ -61,14 +61,11 @@ def reproduce(
 
     Leaves with 0 where all is as it should be, 1 where a claim fails, 2 where the request cannot be met.
     """
-    try:
+    with refusals():
         if list_claims:
             _list(ids or [])
         else:
             _reproduce(ids or [], draws, rounds, out, jobs, quick, as_json)
-    except FedLinError as error:
-        typer.echo(f"fedlin: {error}", err=True)
-        raise typer.Exit(2) from error
 
 
 @app.command()
@@ -85,11 +82,8 @@ def playground(
     """
     from fedlin.playground.serve import serve
 
-    try:
+    with refusals():
         serve(port, browser)
-    except FedLinError as error:
-        typer.echo(f"fedlin: {error}", err=True)
-        raise typer.Exit(2) from error
 
 
 def _list(ids: list[str]) -> None:

@@ -3,6 +3,21 @@
 A round is a tuple of phases. In a phase the server broadcasts, every client computes and uploads, the
 uploads are averaged, and the server updates. Models are flat vectors; what travels is a message, a pytree
 of arrays and encoded payloads (see `fedlin.compressors`) with the same structure in every round.
+
+Gradient descent in it, with one phase:
+
+>>> import fedlin
+>>> class Server(NamedTuple):
+...     x: Vector  # every server's state has one
+>>> def send_gradient(state: None, x: Vector, local: Local) -> tuple[None, Message]:
+...     return None, local.oracle.grad(x, local.key)
+>>> def step(state: Server, mean: Vector, central: Central) -> Server:
+...     return Server(state.x - central.eta * mean)
+>>> phase = Phase("gradient", lambda state: state.x, send_gradient, step)
+>>> method = Algorithm("descent", Server, lambda x: None, (phase,))
+>>> problem = fedlin.problems.quadratic([[[1.0]], [[2.0]]], [[3.0], [100.0]])
+>>> fedlin.simulate(method, problem, fedlin.Plan(tau=1, eta=0.5), rounds=100).x.round(6).tolist()
+[34.333333]
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,14 @@
 
 
 class FedLinError(ValueError):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    >>> import fedlin
+    >>> fedlin.top_k(0)
+    Traceback (most recent call last):
+        ...
+    fedlin.errors.ArgumentError: ...
+    """
 
 
 class ArgumentError(FedLinError):

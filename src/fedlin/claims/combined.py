@@ -7,8 +7,8 @@ import numpy as np
 from fedlin import algorithms
 from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, summary
-from fedlin.claims.rates import CAPTION, stack, thin
+from fedlin.claims.draws import draws, stack, summary
+from fedlin.claims.rates import CAPTION, thin
 from fedlin.compressors import top_k
 from fedlin.engines.many import simulate_many
 from fedlin.plan import Plan

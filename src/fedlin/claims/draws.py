@@ -89,19 +89,15 @@ def sweep(
         results = simulate_many(algorithms, instances, each, rounds, seeds=seeds)
     else:
         results = [simulate(method, problem, plan, rounds, seed=draw) for method, problem, plan, draw in runs]
-    found = distances(results).reshape(len(keys), len(plans), -1)
+    found = stack(results, "distance").reshape(len(keys), len(plans), -1)
     return dict(zip(keys, found, strict=True))
 
 
-def distances(runs: Sequence[Result]) -> Array:
-    """‖x̄_t - x*‖² of every run, (runs, rounds + 1); infinite after a run has diverged."""
-    longest = max(len(run.distance) for run in runs)
-    padded = np.full((len(runs), longest), np.inf)
-    for row, run in zip(padded, runs, strict=True):
-        row[: len(run.distance)] = np.nan_to_num(run.distance, nan=np.inf)
-        if run.status == "stopped":  # it arrived, and stays
-            row[len(run.distance) :] = run.distance[-1]
-    return padded
+def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
+    """One measure of every run, (runs, rounds + 1), as long as the longest unless told; infinite after divergence."""
+    curves = [np.asarray(getattr(run, name)) for run in runs]
+    length = max(map(len, curves)) if rounds is None else rounds + 1
+    return np.array([np.pad(curve, (0, length - len(curve)), constant_values=np.inf) for curve in curves])
 
 
 def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedlin import algorithms, theory
 from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
+from fedlin.claims.draws import draws, stack
 from fedlin.claims.instances import DIM
-from fedlin.claims.rates import fall, stack
+from fedlin.claims.rates import fall
 from fedlin.compressors import top_k
 from fedlin.core import Algorithm
 from fedlin.engines.many import simulate_many

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import BAND, Array, distances, draws, floors, least_squares, least_squares_steps, summary
+from fedlin.claims.draws import BAND, Array, draws, floors, least_squares, least_squares_steps, stack, summary
 from fedlin.claims.rates import thin
 from fedlin.compressors import identity
 from fedlin.engines.many import simulate_many
@@ -47,7 +47,7 @@ def check(setting: Setting) -> Outcome:
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     for pattern, present in patterns.items():
         found: dict[str, Array] = {
-            name: distances(simulate_many(method, family, plans, rounds, participation=present))
+            name: stack(simulate_many(method, family, plans, rounds, participation=present), "distance")
             for name, method in methods.items()
         }
         for name, curves in found.items():

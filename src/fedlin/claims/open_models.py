@@ -25,7 +25,7 @@ from fedlin.engines.stop import Stop
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
-from fedlin.result import Result
+from fedlin.result import Result, first
 
 GOALS = (1e-4, 1e-8, 1e-12)  # of the first gap
 AIM = 5.0  # times fewer bytes than the paper's best setting
@@ -83,9 +83,9 @@ def check(setting: Setting) -> Outcome:
 def _runs(problem: str, names: Sequence[str], numbers: range, rounds: int | None) -> Runs:
     """Every method on the first draw, and on the others those that come near the least bytes there."""
     runs = {name: [_run(problem, name, numbers[0], rounds)] for name in names}
-    first = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
-    limit = NEAR * min(first.values())
-    for name, cost in first.items():
+    costs = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
+    limit = NEAR * min(costs.values())
+    for name, cost in costs.items():
         if name == SMALL or cost <= limit or (name in PAPER and np.isfinite(cost)):
             runs[name] += [_run(problem, name, n, rounds) for n in numbers[1:]]
     return runs
@@ -102,8 +102,8 @@ def _run(problem: str, method: str, draw: int, rounds: int | None) -> Result:
 
 def spent(run: Result, goal: float, way: str = "bytes") -> float:
     """Bytes sent when the gap first was `goal` of its start; infinite if never."""
-    met = np.flatnonzero(run.gap <= goal * run.gap[0])
-    return float(getattr(run, way)[met[0]]) if met.size else np.inf
+    met = first(run.gap, goal * run.gap[0])
+    return np.inf if met is None else float(getattr(run, way)[met])
 
 
 def _costs(found: list[Result], goal: float = GOALS[-1], way: str = "bytes") -> Array:

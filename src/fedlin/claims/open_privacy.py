@@ -7,7 +7,7 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import Array, distances, draws
+from fedlin.claims.draws import Array, draws, stack
 from fedlin.core import Algorithm
 from fedlin.engines.simulate import simulate
 from fedlin.plan import Plan, draw_steps
@@ -104,7 +104,7 @@ def _errors(name: str, where: Where, family: list[Problem], plan: Plan, rounds: 
         # One by one: as a batch, the program that draws the noise takes twice as long to compile.
         runs = [simulate(method, problem, plan, rounds, seed=n) for n, problem in zip(numbers, family, strict=True)]
         spent += [0.0] + [account(method, t, delta=DELTA).epsilon for t in range(1, rounds + 1)]
-        reached.append(distances(runs))
+        reached.append(stack(runs, "distance"))
     error = np.concatenate(reached, axis=1)
     typical = np.median(error, axis=0)
     best = [int(np.argmin(np.where(np.array(spent) <= epsilon, typical, np.inf))) for epsilon in BUDGETS[where]]

@@ -8,26 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.claims.claim import Outcome
-from fedlin.claims.draws import summary
+from fedlin.claims.draws import stack, summary
 from fedlin.core import Algorithm
 from fedlin.engines.many import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel, Scale
 from fedlin.report.verdict import Row
-from fedlin.result import Result
 
 Array = NDArray[Any]
 RESOLVED = 1e-20  # of the start: what lies below is rounding, and a bound below it cannot be checked
 CAPTION = "Lines are medians over the draws, bands their range."
 CUT = f"every round from the first while the bound is above {RESOLVED:g} of the start"
-
-
-def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
-    """One measure of every run, (runs, rounds + 1), as long as the longest unless told; infinite after divergence."""
-    curves = [np.asarray(getattr(run, name)) for run in runs]
-    length = max(map(len, curves)) if rounds is None else rounds + 1
-    return np.array([np.pad(curve, (0, length - len(curve)), constant_values=np.inf) for curve in curves])
 
 
 def fall(curve: Array) -> float:

@@ -14,7 +14,7 @@ from fedlin.engines.stop import Stop
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Panel
-from fedlin.result import Result
+from fedlin.result import Result, first
 
 CLIENTS, ROWS, DIM, NOISE = 32, 50, 12, 1.0
 SPEED = 100.0  # gradients a second: seconds a gradient are exponential with mean 1/100
@@ -33,8 +33,8 @@ class Race:
     @property
     def gains(self) -> tuple[float, float]:
         """Seconds of everyone from the start over FLANP's: to the accuracy of all data, and to x*."""
-        within = [_first(run, run.gap <= ACCURACY / CLIENTS) for run in (self.staged, self.whole)]
-        exact = [_first(run, run.distance <= EXACT) for run in (self.staged, self.whole)]
+        within = [_seconds(run, run.gap, ACCURACY / CLIENTS) for run in (self.staged, self.whole)]
+        exact = [_seconds(run, run.distance, EXACT) for run in (self.staged, self.whole)]
         return within[1] / within[0], exact[1] / exact[0]
 
     def panel(self) -> Panel:
@@ -65,5 +65,6 @@ def race(draw: int, rounds: int = 600) -> Race:
     return Race(staged, clock.time(whole, method, problem, plan, participation=everyone))
 
 
-def _first(run: Result, met: Array) -> float:
-    return float(run.simulated[np.argmax(met)]) if met.any() else np.inf
+def _seconds(run: Result, curve: Array, goal: float) -> float:
+    met = first(curve, goal)
+    return np.inf if met is None else float(run.simulated[met])

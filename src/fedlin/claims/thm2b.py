@@ -5,8 +5,8 @@ import numpy as np
 from fedlin import algorithms, theory
 from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.rates import Case, judge, stack
+from fedlin.claims.draws import draws, stack
+from fedlin.claims.rates import Case, judge
 from fedlin.claims.thm2a import families
 from fedlin.engines.many import simulate_many
 from fedlin.report.figure import Figure

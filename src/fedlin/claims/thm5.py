@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fedlin import algorithms, problems, theory
 from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.rates import stack, thin
+from fedlin.claims.draws import stack
+from fedlin.claims.rates import thin
 from fedlin.engines.many import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem

@@ -1,6 +1,7 @@
 """Theorem 7: the server may send a few entries of the gradient, forget the rest, and x* is still reached."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ def cases(
     setting: Setting,
     link: Callable[[Compressor], Link],
     plan: Callable[[Problem, Any, float], Plan],
-    bound: Callable[[Problem, int, float, float], NDArray[Any]],
+    bound: Callable[..., NDArray[Any]],
     per_delta: int,
 ) -> list[Case]:
     """Server-side TOP-k through `link`, one case a k, with rounds in proportion to δ = d/k as the rates are."""
@@ -41,10 +42,7 @@ def cases(
         plans = [plan(p, instances.steps(n), delta) for n, p in zip(numbers, family, strict=True)]
         algorithm = algorithms.fedlin(downlink=link(top_k(k)))
         rounds = setting.rounds or int(per_delta * delta)
-
-        def limit(problem: Problem, rounds: int, gap0: float, delta: float = delta) -> NDArray[Any]:
-            return bound(problem, rounds, gap0, delta)
-
+        limit = partial(bound, delta=delta)
         found.append(compare(f"k = {k}, δ = {delta:g}", algorithm, family, plans, rounds, limit))
     return found
 

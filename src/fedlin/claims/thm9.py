@@ -7,9 +7,9 @@ import numpy as np
 from fedlin import algorithms, theory
 from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
+from fedlin.claims.draws import draws, stack
 from fedlin.claims.instances import DIM
-from fedlin.claims.rates import Case, judge, stack
+from fedlin.claims.rates import Case, judge
 from fedlin.claims.thm7 import KAPPA, kept
 from fedlin.compressors import top_k
 from fedlin.engines.many import simulate_many

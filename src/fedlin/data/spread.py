@@ -16,7 +16,11 @@ from fedlin.theory.dissimilarity import dissimilarity
 
 
 class Heterogeneity(NamedTuple):
-    """NaN stands for what is not known: C and D of anything but a quadratic, the others where x* is not known."""
+    """NaN stands for what is not known: C and D of anything but a quadratic, the others where x* is not known.
+
+    >>> Heterogeneity(np.nan, np.nan, 4.0, 0.5)
+    Heterogeneity(C=unknown, D=unknown, dissimilarity=4, relative=0.5)
+    """
 
     C: float
     D: float

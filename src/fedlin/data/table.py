@@ -14,7 +14,12 @@ Array = NDArray[Any]
 
 
 class Table(NamedTuple):
-    """Rows of one data set; `X` is dense or CSR, as the file was."""
+    """Rows of one data set; `X` is dense or CSR, as the file was.
+
+    >>> table = Table(np.eye(2), np.array([1.0, -1.0]), np.array(["north", "south"]))
+    >>> table.X.shape, table.clients.tolist()
+    ((2, 2), ['north', 'south'])
+    """
 
     X: Any  # (n, d), float64
     y: Array  # (n,): float64, or words where the labels are words

@@ -7,6 +7,7 @@ straight line in the logarithm, predicts the rounds and the bytes to the target.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from fedlin.experiments import build
 from fedlin.experiments.candidates import Candidate, candidates, promised
 from fedlin.experiments.config import Experiment, Tuning
 from fedlin.experiments.jobs import Job
-from fedlin.experiments.tune import Trial, first, search, trial
+from fedlin.experiments.tune import Trial, search, trial
 from fedlin.plan import Plan
-from fedlin.result import Result
+from fedlin.result import Result, first
 
 PILOT = (60, 600)  # rounds at least and at most; κ of them in between, by when the fast directions are done
 LONGEST = 200_000  # rounds of a run that checks a prediction
@@ -40,11 +41,6 @@ class Forecast:
     gradients: float
     promised: float | None
 
-    def cost(self, by: str) -> float:
-        """What counts, as a number to make small."""
-        value: float = getattr(self, by)
-        return value
-
 
 @dataclass(frozen=True)
 class Check:
@@ -54,11 +50,6 @@ class Check:
     rounds: float
     bytes: float
     gradients: float
-
-    def cost(self, by: str) -> float:
-        """What counts, as a number to make small."""
-        value: float = getattr(self, by)
-        return value
 
 
 @dataclass(frozen=True)
@@ -77,14 +68,14 @@ def advise(job: Job, experiment: Experiment, by: str, check: int, say: Callable[
     for candidate in candidates(job.problem, job.member.participation):
         say(f"pilot of {pilot} rounds: {candidate.label}, {candidate.why}")
         found.append(_forecast(candidate, job, experiment.measure, target, pilot))
-    ordered = tuple(sorted(found, key=lambda forecast: forecast.cost(by)))
+    ordered = tuple(sorted(found, key=attrgetter(by)))
     checks: list[Check] = []
     for forecast in ordered:
         # A forecast that was too bright does not count: the next best takes its place.
         if forecast.rounds < inf and sum(one.rounds < inf for one in checks) < check:
             say(f"measured: {forecast.candidate.label}")
             checks.append(_check(forecast, job, experiment.measure, target))
-    return Advice(_facts(job), ordered, tuple(sorted(checks, key=lambda check: check.cost(by))))
+    return Advice(_facts(job), ordered, tuple(sorted(checks, key=attrgetter(by))))
 
 
 def _facts(job: Job) -> dict[str, str]:

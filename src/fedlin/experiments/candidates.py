@@ -61,7 +61,10 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
         sparse = f"cast('float16', top_k({k}))"
         links = {"uplink": f"innovation({sparse})", "model_uplink": f"error_feedback({sparse})", **_DOWN}
         yield Candidate(
-            "fedlin", links, f"{k} entries up in half precision, five bits an entry down", alias=f"fedlin, {k} up"
+            "fedlin",
+            links,
+            f"{k} of {problem.dim} entries up in half precision, five bits an entry down",
+            alias=f"fedlin, {k} up",
         )
     steps = _root_condition(problem)
     if steps is not None and steps > 1:

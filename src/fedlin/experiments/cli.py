@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedlin.errors import FedLinError
+from fedlin.errors import ArgumentError, FedLinError
+from fedlin.refusals import refusals
 
 if TYPE_CHECKING:
     from fedlin.experiments.advise import Advice
     from fedlin.experiments.config import Experiment
     from fedlin.experiments.folder import Folder
+    from fedlin.experiments.load import Loaded
 
 By = Literal["bytes", "rounds", "gradients"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -36,7 +38,8 @@ def run(
     Leaves with 0 when all is done, 1 where it had to stop and can be resumed, 2 where the request cannot be met,
     130 after Ctrl-C.
     """
-    _guarded(lambda: _run(file, out, rounds, resume))
+    with refusals():
+        _run(file, out, rounds, resume)
 
 
 def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path | None) -> None:
@@ -73,9 +76,8 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
 
 def _asked(
     file: Path | None, out: Path | None, rounds: int | None, resume: Path | None
-) -> tuple[Callable[[], "Folder"], Any]:
+) -> tuple[Callable[[], "Folder"], "Loaded"]:
     """What is to run, and where it goes once it has been checked."""
-    from fedlin.errors import ArgumentError
     from fedlin.experiments.folder import Folder
     from fedlin.experiments.load import load
 
@@ -109,16 +111,13 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: curves, the cost to reach each target and who wins, in the terminal and on a page."""
+    from fedlin.experiments.folder import Folder
 
-    def work() -> None:
-        from fedlin.experiments.folder import Folder
-
+    with refusals():
         made = " ".join(["Made by fedlin report", *map(str, folders)]) + "."
         opened = [Folder.open(path) for path in folders]
         title = opened[0].loaded.title if len(opened) == 1 else f"{len(opened)} runs compared"
         _show(opened, out, title, made, pictures=True, as_json=as_json)
-
-    _guarded(work)
 
 
 def _show(
@@ -140,8 +139,7 @@ def _show(
     console = Console()
     for chapter in found.chapters:
         console.print(f"\n{chapter.title}", style="bold", markup=False, highlight=False)
-        for table in chapter.tables[:1]:
-            console.print(rich_table(table))
+        console.print(rich_table(chapter.tables[0]))
         for finding in chapter.findings:
             console.print(finding, markup=False, highlight=False)
     typer.echo(f"Report: {page}")
@@ -158,12 +156,11 @@ def advise(
     Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
     grids do not matter.
     """
+    from fedlin.experiments.advise import advise as find
+    from fedlin.experiments.jobs import jobs
+    from fedlin.experiments.load import load
 
-    def work() -> None:
-        from fedlin.experiments.advise import advise as find
-        from fedlin.experiments.jobs import jobs
-        from fedlin.experiments.load import load
-
+    with refusals():
         loaded = load(file)
         first = jobs(loaded)[0]
         found = find(first, loaded.experiment, by, check, say=lambda line: typer.echo(line, err=True))
@@ -172,13 +169,11 @@ def advise(
         else:
             _show_advice(found, loaded.experiment)
 
-    _guarded(work)
-
 
 def _show_advice(found: "Advice", experiment: "Experiment") -> None:
     from rich.console import Console
 
-    from fedlin.experiments.advice import recommendation, tables
+    from fedlin.experiments.recommendation import recommendation, tables
     from fedlin.report.comparison import rich_table
 
     console = Console()
@@ -193,11 +188,9 @@ def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("experiment.toml"),
 ) -> None:
     """Write a commented experiment file that runs as it is."""
+    from fedlin.experiments.template import template
 
-    def work() -> None:
-        from fedlin.errors import ArgumentError
-        from fedlin.experiments.template import template
-
+    with refusals():
         try:
             with file.open("x", encoding="utf-8") as content:
                 content.write(template(file.name))
@@ -206,8 +199,6 @@ def init(
         except OSError as error:
             raise ArgumentError(f"cannot write {file}: {error.strerror}; name another file.") from error
         typer.echo(f"Wrote {file}. Run it with: fedlin run {file}")
-
-    _guarded(work)
 
 
 def algorithms(as_json: AsJson = False) -> None:
@@ -240,13 +231,3 @@ def _list(items: Sequence[Any], as_json: bool) -> None:
         typer.echo(f"    {item.summary}")
         if item.reference:
             typer.echo(f"    {item.reference}")
-
-
-def _guarded(work: Callable[[], None]) -> None:
-    """Do the work; what the package refuses becomes one message and exit code 2."""
-    try:
-        work()
-    except FedLinError as error:
-        for line in str(error).split("\n"):
-            typer.echo(f"fedlin: {line}", err=True)
-        raise typer.Exit(2) from error

@@ -15,7 +15,7 @@ from fedlin.experiments.build import algorithm
 from fedlin.experiments.costs import UNITS, Cost, cost, table, winners
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.members import Member
-from fedlin.experiments.private import promise
+from fedlin.experiments.privacy import promise
 from fedlin.report.comparison import Chapter, Table, write_comparison
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import AXES, CURVES, Result
@@ -95,7 +95,7 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
 
 
 def _kind(member: Member) -> str:
-    return str(getattr(member.problem, "kind", "problem")).replace("_", " ")
+    return member.problem.kind.replace("_", " ")
 
 
 def _rows(known: Mapping[str, Any]) -> tuple[Table, ...]:
@@ -118,7 +118,7 @@ def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:
             rows.append(
                 (
                     method,
-                    "eta" if entry.member.plan.eta is not None else "eta_bar",
+                    entry.member.plan.step_name,
                     f"{record['value']:.4g}",
                     f"{tried[0]:.4g} to {tried[-1]:.4g}",
                     str(len(tried)),

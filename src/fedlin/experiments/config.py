@@ -220,6 +220,11 @@ class Plan(Section):
         return self
 
     @property
+    def step_name(self) -> str:
+        """The key that gives the step size."""
+        return "eta_bar" if self.eta is None else "eta"
+
+    @property
     def tuned(self) -> bool:
         """Whether the step size is to be searched for."""
         return "tuned" in (self.eta, self.eta_bar)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlin.experiments.tune import first
 from fedlin.report.comparison import Table
-from fedlin.result import AXES, Result
+from fedlin.result import AXES, Result, first
 
 UNITS = ("rounds", "bytes", "gradients", "seconds")
 

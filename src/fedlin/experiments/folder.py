@@ -87,7 +87,7 @@ class Folder:
     def facts(self, member: Member) -> dict[str, Any]:
         """What is known of a member's problem."""
         known = self._json("problems.json") or {}
-        return dict(known.get(member.problem.model_dump_json(), {}))
+        return dict(known.get(member.problem_key, {}))
 
     def store_picture(self, name: str, figure: "Canvas") -> None:
         """Keep a picture as PNG."""

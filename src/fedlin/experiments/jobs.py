@@ -50,7 +50,7 @@ def jobs(loaded: Loaded) -> list[Job]:
     found: list[Job] = []
     for member in loaded.members:
         with _told(loaded, "[problem]"):
-            key = member.problem.model_dump_json()
+            key = member.problem_key
             if key not in shared:
                 shared[key] = problem.build(member.problem)
                 _check_measure(experiment, shared[key].problem)
@@ -81,9 +81,8 @@ def cells(found: Sequence[Job]) -> Iterator[Job]:
     """One job of each group that differs in its seed only: the first."""
     seen: set[tuple[str, str]] = set()
     for job in found:
-        key = (job.member.case, job.member.label)
-        if key not in seen:
-            seen.add(key)
+        if job.member.cell not in seen:
+            seen.add(job.member.cell)
             yield job
 
 

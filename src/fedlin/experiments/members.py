@@ -39,13 +39,27 @@ class Member:
         return {key: value for key, value in self.grid.items() if not _of_method(key)}
 
     @property
+    def problem_key(self) -> str:
+        """Equal for members of one problem."""
+        return self.problem.model_dump_json()
+
+    @property
     def case(self) -> str:
         """Equal for members that are compared with each other: problem, participation and, where it is a grid, τ."""
-        return f"{self.problem.model_dump_json()} {self.participation:g} {self.grid.get('plan.tau', '')}"
+        return f"{self.problem_key} {self.participation:g} {self.grid.get('plan.tau', '')}"
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Equal for members that differ in their seed only."""
+        return self.case, self.label
+
+    @property
+    def title(self) -> str:
+        """The method and the setting it meets."""
+        return ", ".join([self.label, *(f"{key} = {value}" for key, value in self.setting.items())])
 
     def __str__(self) -> str:
-        told = [self.label, *(f"{key} = {value}" for key, value in self.setting.items()), f"seed = {self.seed}"]
-        return ", ".join(told)
+        return f"{self.title}, seed = {self.seed}"
 
 
 def _of_method(key: str) -> bool:

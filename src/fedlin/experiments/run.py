@@ -9,7 +9,7 @@ from fedlin.engines.simulate import simulate
 from fedlin.experiments.config import Experiment
 from fedlin.experiments.folder import Folder
 from fedlin.experiments.jobs import Job, cells, stop
-from fedlin.experiments.private import promise
+from fedlin.experiments.privacy import promise
 from fedlin.experiments.tune import tune
 from fedlin.result import Result
 
@@ -32,7 +32,7 @@ def run(folder: Folder, ready: list[Job], *, say: Say, progress: bool = False) -
     for number, job in enumerate(ready, 1):
         if folder.finished(job.member):
             continue
-        result = _play(folder, job, sizes.get(_cell(job)), progress)
+        result = _play(folder, job, sizes.get(job.member.cell), progress)
         if result.status == "interrupted":
             raise KeyboardInterrupt  # the engine has saved the member and ended between rounds
         folder.store(job.member, result)
@@ -45,7 +45,7 @@ def _facts(ready: list[Job]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]
     facts: dict[str, dict[str, Any]] = {}
     pictures = {}
     for job in ready:
-        key, built = job.member.problem.model_dump_json(), job.built
+        key, built = job.member.problem_key, job.built
         if key in facts:
             continue
         facts[key] = {"fingerprint": job.fingerprint(), "facts": built.facts()}
@@ -58,10 +58,6 @@ def _facts(ready: list[Job]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]
     return facts, pictures
 
 
-def _cell(job: Job) -> tuple[str, str]:
-    return job.member.case, job.member.label
-
-
 def _tuned(folder: Folder, ready: list[Job], say: Say) -> dict[tuple[str, str], float]:
     """The step size of every group of members that differ in their seed only."""
     sizes = {}
@@ -72,17 +68,16 @@ def _tuned(folder: Folder, ready: list[Job], say: Say) -> dict[tuple[str, str], 
         if record is None:
             record = tune(job, folder.loaded.experiment).as_dict()
             folder.store_tuning(job.member, record)
-            say(f"tuned {job.member.label}: {told(job, record)}")
-        sizes[_cell(job)] = record["value"]
+            say(f"tuned {job.member.title}: {told(job, record)}")
+        sizes[job.member.cell] = record["value"]
     return sizes
 
 
 def told(job: Job, record: dict[str, Any]) -> str:
     """A line on a search: what was chosen, and a warning where a better one may lie outside."""
-    name = "eta" if job.member.plan.eta is not None else "eta_bar"
     tried = [trial["value"] for trial in record["trials"]]
     edge = "; it is the outermost tried, so a better one may lie beyond" if record["edge"] else ""
-    return f"{name} = {record['value']:g} of {len(tried)} from {tried[0]:g} to {tried[-1]:g}{edge}"
+    return f"{job.member.plan.step_name} = {record['value']:g} of {len(tried)} from {tried[0]:g} to {tried[-1]:g}{edge}"
 
 
 def _play(folder: Folder, job: Job, tuned: float | None, progress: bool) -> Result:

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass
 from math import ceil, inf
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.engines.many import simulate_many
 from fedlin.engines.stop import Stop
 from fedlin.experiments.config import Experiment, Tuning
 from fedlin.experiments.jobs import Job
-from fedlin.result import Result
+from fedlin.result import Result, first
 
 
 @dataclass(frozen=True)
@@ -113,13 +112,3 @@ def trial(value: float, result: Result, measure: str, targets: Sequence[float]) 
     """What a run with this step size came to."""
     curve: NDArray[Any] = getattr(result, measure)
     return Trial(value, result.status, tuple(first(curve, target) for target in targets), float(curve[-1]))
-
-
-def first(curve: NDArray[Any], target: float) -> int | None:
-    """The first round at which a measure is at most `target`, or None.
-
-    >>> first(np.array([1.0, 0.1, 0.01]), 0.1)
-    1
-    """
-    found = np.flatnonzero(curve <= target)
-    return int(found[0]) if found.size else None

@@ -42,8 +42,8 @@ def _() -> tuple[mo.ui.dictionary]:
             "down": slider("entries sent down, %", SHARES, 100),
             "messages": choice("compressed", MESSAGES),
             "memory": choice("the sender remembers", tuple(MEMORIES)),
-            "measure": choice("height", {name: key for key, name in MEASURES.items()}),
-            "axis": choice("width", {name: key for key, name in AXES.items()}),
+            "measure": choice("vertical axis", {name: key for key, name in MEASURES.items()}),
+            "axis": choice("horizontal axis", {name: key for key, name in AXES.items()}),
         }
     )
     return (controls,)
@@ -58,7 +58,7 @@ def _(controls: mo.ui.dictionary) -> None:
     columns = [
         column("Method", "method", "step", "local_steps"),
         column("Clients", "clients", "alpha"),
-        column("Compression, of FedLin", "up", "down", "messages", "memory"),
+        column("FedLin's compression", "up", "down", "messages", "memory"),
         column("Picture", "measure", "axis"),
     ]
     mo.hstack(columns, widths="equal", wrap=True, align="start", gap=2)

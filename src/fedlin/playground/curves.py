@@ -16,7 +16,7 @@ from fedlin.playground.theorem import Theorem, nearest
 from fedlin.problems.quadratic import Quadratic
 from fedlin.problems.regression import least_squares
 from fedlin.report.figure import Array, Curve, Figure, Panel
-from fedlin.result import Result
+from fedlin.result import Result, first
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -43,8 +43,8 @@ class Study:
         name, run = next(iter(self.runs.items()))
         if run.status == "diverged" or run.gap[-1] > run.gap[0]:
             return f"{name} diverged: after {run.rounds} rounds it is farther away than it began. Take a smaller step."
-        reached = np.flatnonzero(run.gap <= float(TARGET))
-        told = f"{TARGET} reached in round {reached[0]}" if len(reached) else f"{TARGET} not reached"
+        reached = first(run.gap, float(TARGET))
+        told = f"{TARGET} not reached" if reached is None else f"{TARGET} reached in round {reached}"
         sent = f"{run.bytes[-1] / 1e6:.3g} MB sent"
         return f"{name}: f(x) - f* = {run.gap[-1]:.2g} after {run.rounds} rounds; {told}; {sent}."
 

@@ -46,7 +46,13 @@ class Rows(NamedTuple):
 
 
 class Problem:
-    """Base of all problems. Subclasses say what they know by overriding `curvature` and `solve`."""
+    """Base of all problems. Subclasses say what they know by overriding `curvature` and `solve`.
+
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([[[1.0]], [[2.0]]], [[3.0], [100.0]])
+    >>> problem.clients, problem.dim, problem.smoothness, problem.strong_convexity, problem.minimizer.round(3).tolist()
+    (2, 1, 2.0, 1.0, [34.333])
+    """
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ def write_report(
 def write_page(home: Path, html: str, figures: Mapping[str, Figure], files: Mapping[str, str], pictures: bool) -> Path:
     """Write a page with its figures as data and pictures, and further files of text by name."""
     with staged(home) as fresh:
-        (fresh / "figures").mkdir()
-        (fresh / "data").mkdir()
+        for part in ("data", "figures") if pictures else ("data",):
+            (fresh / part).mkdir()
         for name, figure in figures.items():
             if pictures:
                 save(figure, fresh / "figures", name)

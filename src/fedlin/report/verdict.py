@@ -92,4 +92,5 @@ class Verdict:
             "figures": [figure.name for figure in self.figures],
             "holds": self.holds,
             "outcome": self.outcome,
+            "judgement": self.judgement,
         }

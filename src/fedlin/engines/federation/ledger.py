@@ -22,6 +22,14 @@ class FederationResult:
     `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
     was sent, headers and repetitions included. Index t + 1 of `move` is ‖x̄_{t+1} - x̄_t‖, and of `gradient` the norm of
     the estimate of ∇f(x̄_t) that the server had in that round, NaN where its method makes none: no machine sees ∇f.
+
+    >>> import fedlin
+    >>> from fedlin.transports.loopback import Loopback
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
+    >>> sites = {f"site-{i}": fedlin.Client(fedlin.fedavg(), problem.client(i)).handle for i in range(2)}
+    >>> result = fedlin.serve(fedlin.fedavg(), Loopback(sites), fedlin.Plan(tau=2, eta=1e-3), rounds=2, dim=3)
+    >>> result.answered, result.bytes_up.tolist(), bool(result.wire_up[-1] > result.bytes_up[-1])
+    ([['site-0', 'site-1'], ['site-0', 'site-1']], [0, 48, 96], True)
     """
 
     algorithm: str

@@ -4,14 +4,12 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlin.errors import FedLinError
+from fedlin.refusals import refusals
 
 if TYPE_CHECKING:
     from fedlin.deploy.status import Standing
@@ -22,15 +20,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except FedLinError as error:
-        typer.echo(f"fedlin: {error}", err=True)
-        raise typer.Exit(2) from error
 
 
 @app.command()
@@ -44,7 +33,7 @@ def init(
     """Write a federation that runs as it is: certificates, settings, and a client.py for each site."""
     from fedlin.deploy.project import create
 
-    with _errors():
+    with refusals():
         create(out, sites, server, port, torch=torch)
     typer.echo(f"Wrote {out}. Try it on this machine: fedlin federation start --local {out}")
 
@@ -64,7 +53,7 @@ def start(
     from fedlin.deploy.remote import attend
 
     _end_in_order()
-    with _errors():
+    with refusals():
         project = Project.read(folder)
         end = Local(project).run(_Lines()) if local else attend(project)
     typer.echo(f"{end['status']}: {end.get('error') or _model(project.server, local)}")
@@ -80,7 +69,7 @@ def join(
     from fedlin.deploy.remote import take_part
 
     _end_in_order()
-    with _errors():
+    with refusals():
         take_part(kit)
 
 
@@ -93,7 +82,7 @@ def status(
     from fedlin.deploy.driver import outcome
     from fedlin.deploy.status import exchange, server_folder, standing
 
-    with _errors():
+    with refusals():
         server = server_folder(folder)
         now, asked, end = standing(server), exchange(server), outcome(server)
     if as_json:
@@ -121,7 +110,7 @@ def logs(
     """The last lines the server wrote about its rounds, or of what a site's process said."""
     from fedlin.deploy.status import log_lines
 
-    with _errors():
+    with refusals():
         for line in log_lines(folder, site)[-lines:]:
             typer.echo(line)
 
@@ -130,7 +119,7 @@ def _check_flare() -> None:
     """Before what starts processes is imported, since that needs what FLARE brings."""
     from fedlin.deploy.kits import check_flare
 
-    with _errors():
+    with refusals():
         check_flare()
 
 
