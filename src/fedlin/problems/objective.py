@@ -58,7 +58,7 @@ class Sampling:
     descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
 
 
-def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
+def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
     """carry ← step(carry, key of the step), `steps` times."""
     result: T = jax.lax.fori_loop(0, steps, lambda index, c: step(c, jax.random.fold_in(key, index)), carry)
     return result
@@ -70,7 +70,7 @@ def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, k
     def step(x: Vector, key: Key) -> Vector:
         return x - work.eta * (grad(x, key) + work.shift + work.pull * (x - work.center))
 
-    return repeat(step, work.start, work.steps, key)
+    return repeat_steps(step, work.start, work.steps, key)
 
 
 def prox_by_newton(

@@ -1,6 +1,7 @@
-"""Step sizes the theorems ask for: each function turns a problem and τ into a plan with η_i = η̄/τ_i.
+"""Step sizes the theorems ask for: each function turns a problem, and τ where it is free, into a plan.
 
-The numbers are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021).
+Theorems and propositions without a name are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS
+2021), whose η_i = η̄/τ_i; the papers of the others stand at their methods in `fedlin.algorithms`.
 """
 
 from math import ceil, sqrt
