@@ -628,7 +628,7 @@ CASES = [
         ("Quadratic", "singular"),
     ),
     Case("eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.5), ArgumentError, ("eta_bar = 0.5", "1/(6L)")),
-    Case("decay for one", lambda: theory.noisy_decaying(QUADRATIC, 2, 5), PlanError, ("tau", "()", "each client")),
+    Case("decay for two", lambda: theory.noisy_decaying(QUADRATIC, [2, 2], 5), PlanError, ("tau", "2", "array of 3")),
     Case("decay for no rounds", lambda: theory.noisy_decaying(QUADRATIC, [1], 0), ArgumentError, ("rounds = 0",)),
     Case(
         "fedsplit's step",
