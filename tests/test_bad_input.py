@@ -92,6 +92,10 @@ CASES = [
     Case("eta_bar", lambda: Plan.scaled([1, 2], 0.0), ArgumentError, ("eta_bar", "0.0", "above 0")),
     Case("plan too short", run(plan=Plan(np.ones((2, M)), 0.1)), PlanError, ("tau", "2 rounds", "the run has 3")),
     Case("steps drawn from nothing", lambda: fedlin.draw_steps(3, 5, 4), PlanError, ("high", "4", "5", "low ≤ high")),
+    Case("steps beyond counting", lambda: fedlin.draw_steps(3, 2**32, 2**33), PlanError, ("tau", "2147483647")),
+    Case(
+        "steps for no round", lambda: fedlin.draw_steps(3, 1, 4, rounds=0), ArgumentError, ("rounds = 0", "at least 1")
+    ),
     Case("steps for nobody", lambda: fedlin.draw_steps(0, 1, 4), ArgumentError, ("clients", "0", "at least 1")),
     Case(
         "epochs without batches", lambda: fedlin.epochs(LOGISTIC, 1), PlanError, ("Logistic", "no mini-batches", "size")
@@ -418,6 +422,12 @@ CASES = [
         ("clients differ", "structure", "same arrays"),
     ),
     Case(
+        "arrays of no client",
+        lambda: problems.from_loss(mean_square, np.zeros(D), ROWS[:0]),
+        DataError,
+        ("(0,)", "at least one client"),
+    ),
+    Case(
         "loss with unequal client axes",
         lambda: problems.from_loss(mean_square, np.zeros(D), {"x": ROWS, "y": LABELS[:2]}),
         DataError,
@@ -618,7 +628,7 @@ CASES = [
         ("Quadratic", "singular"),
     ),
     Case("eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.5), ArgumentError, ("eta_bar = 0.5", "1/(6L)")),
-    Case("decay for one", lambda: theory.noisy_decaying(QUADRATIC, 2, 5), PlanError, ("tau", "()", "each client")),
+    Case("decay for two", lambda: theory.noisy_decaying(QUADRATIC, [2, 2], 5), PlanError, ("tau", "2", "array of 3")),
     Case("decay for no rounds", lambda: theory.noisy_decaying(QUADRATIC, [1], 0), ArgumentError, ("rounds = 0",)),
     Case(
         "fedsplit's step",

@@ -10,7 +10,7 @@ import pytest
 
 from fedlin import problems
 from fedlin.precision import precision
-from fedlin.problems import Problem, fused, fused_form
+from fedlin.problems import Problem, fused, fused_quadratic
 from fedlin.problems.fused import Tile, choose_tile
 from fedlin.problems.logistic import ON_CHIP
 from fedlin.problems.objective import Descent, descend_by_gradients
@@ -37,7 +37,7 @@ def instance(kind: str, dtype: Any) -> Problem:
 
 def kernel(kind: str) -> Any:
     if kind == "quadratic":
-        return lambda form, work: fused_form.run_kernel(form.A, form.b, work, interpret=True)
+        return lambda form, work: fused_quadratic.run_kernel(form.A, form.b, work, interpret=True)
     return partial(fused.run_kernel, ON_CHIP if kind == "logistic" else on_chip(3), TILE, interpret=True)
 
 
@@ -110,4 +110,4 @@ def test_what_does_not_fit_is_left_to_the_loop() -> None:
     work = Descent(sheet.l2, 0.0, 0.0, sheet.l2, 1, 0.1)
     assert fused.descend_on_chip(ON_CHIP, sheet, work) is None
     wide = jax.eval_shape(lambda: jnp.zeros(300))
-    assert fused_form.descend_on_chip(None, wide, work) is None
+    assert fused_quadratic.descend_on_chip(None, wide, work) is None

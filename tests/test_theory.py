@@ -190,7 +190,7 @@ def test_sublinear_bounds() -> None:
 def test_decaying_bound_is_an_induction(sigma_squared: float) -> None:
     rounds, distance0 = 400, 3.0
     curve = bounds.noisy_decaying(PROBLEM, rounds, distance0, sigma_squared)
-    eta_bar = theory.noisy_decaying(PROBLEM, [1], rounds).eta[:, 0]
+    eta_bar = theory.noisy_decaying(PROBLEM, 1, rounds).eta[:, 0]
     assert curve[0] >= distance0
     one_more = (1 - eta_bar * MU / 2) * curve[:-1] + 25 * eta_bar**2 * sigma_squared
     assert np.all(one_more <= curve[1:])

@@ -82,7 +82,7 @@ def make_mesh(devices: Devices, clients: int) -> Mesh | None:
     if clients % len(chosen):
         fitting = [k for k in range(1, len(chosen)) if clients % k == 0]
         raise ArgumentError(
-            f"devices = {len(chosen)} for {clients} clients: every device takes an equal share, so give {fitting}."
+            f"devices = {len(chosen)} for {clients} clients: all take an equal share, so give one of {fitting}."
         )
     return Mesh(np.array(chosen), (CLIENTS,)) if len(chosen) > 1 else None
 

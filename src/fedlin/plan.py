@@ -74,8 +74,8 @@ def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int 
     clients, low, high = (positive_integer(*pair) for pair in (("clients", clients), ("low", low), ("high", high)))
     if high < low:
         raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
-    shape = (clients,) if rounds is None else (rounds, clients)
-    return np.random.default_rng(seed).integers(low, high + 1, shape).astype(np.int32)
+    shape = (clients,) if rounds is None else (positive_integer("rounds", rounds), clients)
+    return _steps(np.random.default_rng(seed).integers(low, high + 1, shape))
 
 
 def epochs(problem: Problem, number: float) -> NDArray[np.int32]:

@@ -18,6 +18,8 @@ from fedlin.layout import BY_MEMBER, EVERYWHERE, choose_block, of_clients, one_p
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
+HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
+MOST_ROUNDS = 1024  # rounds of one call, enough that calling costs nothing beside them
 ALIKE = ("limits", "every", "last")  # inputs that the members of a batch share
 
 
@@ -43,7 +45,7 @@ class Batch:
         kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
         self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=False)]
-        self.capacity = int(np.clip(2_000_000 // (dim * len(members)), 1, 1024))
+        self.capacity = int(np.clip(HELD // (dim * len(members)), 1, MOST_ROUNDS))
         self.done = 0
         self.status = np.array([RUNNING] * len(members) + [STOPPED] * idle, np.int32)
         self.state = self._settle(starts[0][1] if len(members) == 1 else _stack([state for _, state in starts]))

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from fedlin.core import Key, Local, Oracle, Scalar, Vector
 from fedlin.engines.keys import descent_key
-from fedlin.problems import objective as loops
-from fedlin.problems.objective import Data, Descent, Objective, Sampling, descend_by_gradients
+from fedlin.problems.objective import Data, Descent, Objective, Sampling, descend_by_gradients, repeat_steps
 
 T = TypeVar("T")
 
@@ -90,7 +89,7 @@ def make_local(
             return after, carry[1] + counter.calls
 
         start = (carry, jnp.zeros((), jnp.int32))
-        done, calls = loops.repeat(counted, start, local.tau if steps is None else steps, descent_key(key))
+        done, calls = repeat_steps(counted, start, local.tau if steps is None else steps, descent_key(key))
         counter.calls = before + calls
         return done
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real
-from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, STRONG_CONVEXITY, Algorithm
+from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.program import Inputs, State
+from fedlin.engines.requirements import check_convexity, check_plan, check_presence, check_prox
 from fedlin.engines.round import Crowd
 from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.engines.stop import Stop
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Measures, Problem
 
@@ -171,16 +172,8 @@ def prepare(
     stop.limits(problem)
     check_plan(algorithm, tau, eta)
     check_prox(algorithm, problem)
-    if STRONG_CONVEXITY in algorithm.requires and problem.strong_convexity <= 0:
-        raise ArgumentError(
-            f"{algorithm.name} needs {STRONG_CONVEXITY}, and {problem!r} has μ = 0: "
-            "add l2 regularisation, or give strong_convexity= a number above 0."
-        )
-    if EVERY_CLIENT in algorithm.requires and (present is not None or cohort is not None):
-        raise ArgumentError(
-            f"{algorithm.name} needs {EVERY_CLIENT}: set participation=1.0 or use another method; FedLin does without "
-            "where gradients go down by plain or error_feedback links and models uncompressed."
-        )
+    check_convexity(algorithm, problem)
+    check_presence(algorithm, everyone=present is None and cohort is None)
     numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
     return Member(
         algorithm,
@@ -205,28 +198,6 @@ def check_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
     return int(seed)
-
-
-def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
-    """Refuse τ_i and η_i that the algorithm cannot work with."""
-    if ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
-        raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
-            "give Plan(tau=..., eta=one number)."
-        )
-    if ONE_STEP_COUNT in algorithm.requires and np.any(tau != tau[..., :1]):
-        raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_COUNT}, and the plan's range from {tau.min()} to {tau.max()}: "
-            "give Plan(tau=one number, eta=...)."
-        )
-
-
-def check_prox(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
-    """Refuse a problem without the proximal operator the algorithm needs."""
-    if PROX in algorithm.requires and problem.objective.prox is None:
-        raise ArgumentError(
-            f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
-        )
 
 
 def _participation(value: Participation, clients: int, rounds: int) -> tuple[Array | None, int | None]:

@@ -34,7 +34,7 @@ class Stream:
         problem = member.problem
         self.member = member
         self.chunk = min(chunk, member.cohort or problem.clients)
-        self.look = min(chunk, problem.clients)  # clients at a time when measuring, which asks them all
+        self.survey = min(chunk, problem.clients)  # clients at a time when measuring, which asks them all
         block = choose_block(layout, of_clients(problem.data, self.chunk), self.chunk, member.tau, member.looped)
         self.site = Site(problem.objective, problem.sampling, block)
         self.layout = f"{block} of {self.chunk}"
@@ -142,10 +142,10 @@ class Stream:
         point, total = jnp.asarray(x), None  # type: tuple[Any, Any]
         if optimum is not None and optimum.hessian is not None:
             return _home(closed_form(optimum, point))
-        block = one_pass_block(of_clients(problem.data, self.look), self.look)
-        for part in _split(np.arange(problem.clients), self.look):
-            weight = _weigh(problem.weights, part, self.look).astype(problem.dtype)
-            data = jax.device_put(_take(problem.data, part, self.look))
+        block = one_pass_block(of_clients(problem.data, self.survey), self.survey)
+        for part in _split(np.arange(problem.clients), self.survey):
+            weight = _weigh(problem.weights, part, self.survey).astype(problem.dtype)
+            data = jax.device_put(_take(problem.data, part, self.survey))
             total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
         return _home(conclude(problem.objective, total, optimum, point))
 

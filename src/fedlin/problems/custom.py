@@ -23,27 +23,24 @@ Batch = Any
 Loss = Callable[[Params, Batch], Scalar]
 
 
+class Known(NamedTuple):
+    """What a user knows of f, None where nothing."""
+
+    smoothness: float | None = None  # L
+    strong_convexity: float | None = None  # μ
+    polyak_lojasiewicz: float | None = None  # μ of ‖∇f‖² ≥ 2μ(f - f*)
+    minimizer: Array | None = None  # x*
+
+
 class Custom(Problem):
     """Clients whose loss is a user's function; `params(x)` turns a flat model back into the user's pytree."""
 
-    def __init__(
-        self,
-        loss: Loss,
-        params: Params,
-        data: Any,
-        ragged: bool,
-        *,
-        smoothness: float | None,
-        strong_convexity: float | None,
-        polyak_lojasiewicz: float | None,
-        minimizer: Array | None,
-    ) -> None:
-        self._loss, self._ragged = loss, ragged
+    def __init__(self, loss: Loss, params: Params, data: Any, ragged: bool, known: Known) -> None:
+        self._loss, self._ragged, self._known = loss, ragged, known
         leaves, treedef = jax.tree.flatten(jax.tree.map(np.asarray, params))
         flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
         shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
         self._functions = _functions(loss, treedef, shapes, ragged)
-        self._known = (smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
         clients = jax.tree.leaves(data)[0].shape[0]
         super().__init__(self._functions.objective, data, start=flat, clients=clients)
 
@@ -56,18 +53,20 @@ class Custom(Problem):
             return self._functions.unravel(jnp.asarray(self.check_point(x, "x")))
 
     def curvature(self) -> tuple[Array, Array]:
-        if self._known[0] is None:
+        if self._known.smoothness is None:
             return super().curvature()
-        return np.full(self.clients, self._known[0]), np.full(self.clients, self._known[1] or 0.0)
+        least = self._known.strong_convexity or 0.0
+        return np.full(self.clients, self._known.smoothness), np.full(self.clients, least)
 
     @property
     def polyak_lojasiewicz(self) -> float:
-        return super().polyak_lojasiewicz if self._known[2] is None else self._known[2]
+        known = self._known.polyak_lojasiewicz
+        return super().polyak_lojasiewicz if known is None else known
 
     def solve(self) -> Optimum:
-        if self._known[3] is None:
+        if self._known.minimizer is None:
             return super().solve()
-        x = self.check_point(self._known[3], "minimizer")
+        x = self.check_point(self._known.minimizer, "minimizer")
         if not np.allclose(self.weights, self.weights[0]):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
         with precision(self.dtype):
@@ -156,26 +155,17 @@ def from_loss(
     if isinstance(data, list | tuple) and not hasattr(data, "_fields"):
         data, ragged = _stack(list(data))
     else:
-        lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
-        if len(lengths) != 1 or lengths == {()}:
-            raise DataError(
-                f"data has arrays of leading sizes {sorted(lengths)}: stack all of them along one client axis."
-            )
+        _check_stacked(data)
     _no_nan(data[0] if ragged else data)
+    known = Known(
+        None if smoothness is None else positive("smoothness", smoothness),
+        None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
+        None if polyak_lojasiewicz is None else positive("polyak_lojasiewicz", polyak_lojasiewicz),
+        None if minimizer is None else np.asarray(minimizer),
+    )
     dtype = np.result_type(*leaves)
     with precision(dtype):
-        problem = Custom(
-            loss,
-            params,
-            jax.tree.map(lambda leaf: _as(leaf, dtype), data),
-            ragged,
-            smoothness=None if smoothness is None else positive("smoothness", smoothness),
-            strong_convexity=None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
-            polyak_lojasiewicz=None
-            if polyak_lojasiewicz is None
-            else positive("polyak_lojasiewicz", polyak_lojasiewicz),
-            minimizer=None if minimizer is None else np.asarray(minimizer),
-        )
+        problem = Custom(loss, params, jax.tree.map(lambda leaf: _as(leaf, dtype), data), ragged, known)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
         if ragged:
@@ -187,6 +177,15 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     # A float32 model stays float32 whatever the data came in; whole numbers (labels, tokens) are left alone.
     array = np.asarray(leaf)
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
+
+
+def _check_stacked(data: Any) -> None:
+    lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    if len(lengths) != 1 or lengths <= {(), (0,)}:
+        raise DataError(
+            f"data has arrays of leading sizes {sorted(lengths)}: stack all of them along one client axis, of at least "
+            "one client."
+        )
 
 
 def _stack(clients: Sequence[Batch]) -> tuple[Any, bool]:

@@ -1,6 +1,7 @@
 """Noisy oracles around any problem: Gaussian noise, and mini-batches of a client's rows."""
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
@@ -25,10 +26,9 @@ GAUSSIAN = Sampling(_gaussian, "noisy")
 
 
 @cache
-def _minibatch(take: object, grad: object, size: int) -> Sampling:
+def _minibatch(take: Callable[[Data, Key, int], Data], grad: Callable[[Data, Vector], Vector], size: int) -> Sampling:
     def estimate(objective: Objective, data: Data, rows: Data, x: Vector, key: Key) -> Vector:
-        result: Vector = grad(take(rows, key, size), x)  # type: ignore[operator]
-        return result
+        return grad(take(rows, key, size), x)
 
     return Sampling(estimate, f"minibatch({size})", size)
 

@@ -12,6 +12,7 @@ from fedlin.core import Key, Scalar, Vector
 from fedlin.devices import runs_kernels
 
 T = TypeVar("T")
+_NEWTON_STEPS = 60  # at most; badly scaled rows take two dozen
 Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
 
 
@@ -58,7 +59,7 @@ class Sampling:
     descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
 
 
-def repeat(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
+def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
     """carry ← step(carry, key of the step), `steps` times."""
     result: T = jax.lax.fori_loop(0, steps, lambda index, c: step(c, jax.random.fold_in(key, index)), carry)
     return result
@@ -70,13 +71,14 @@ def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, k
     def step(x: Vector, key: Key) -> Vector:
         return x - work.eta * (grad(x, key) + work.shift + work.pull * (x - work.center))
 
-    return repeat(step, work.start, work.steps, key)
+    return repeat_steps(step, work.start, work.steps, key)
 
 
-def prox_by_newton(
-    loss: Callable[[Data, Vector], Scalar], iterations: int = 60
-) -> Callable[[Data, Vector, Scalar], Vector]:
-    """argmin_x f_i(x) + ‖x - u‖²/(2s) for convex f_i, by Newton's method with halved steps."""
+def prox_by_newton(loss: Callable[[Data, Vector], Scalar]) -> Callable[[Data, Vector, Scalar], Vector]:
+    """argmin_x f_i(x) + ‖x - u‖²/(2s) for convex f_i, by Newton's method with halved steps.
+
+    It ends once the slope is as small as rounding leaves it: below a tolerance, or no longer falling.
+    """
 
     def prox(data: Data, u: Vector, s: Scalar) -> Vector:
         def value(x: Vector) -> Scalar:
@@ -86,20 +88,21 @@ def prox_by_newton(
         slope, curvature = jax.grad(value), jax.hessian(value)
         tolerance = float(np.finfo(u.dtype).eps) * (1 + jnp.linalg.norm(u)) / s
 
-        def improve(carry: tuple[Scalar, Vector, Scalar]) -> tuple[Scalar, Vector, Scalar]:
-            count, x, _ = carry
+        def improve(carry: tuple[Scalar, Vector, Scalar, Scalar]) -> tuple[Scalar, Vector, Scalar, Scalar]:
+            count, x, norm, _ = carry
             g = slope(x)
             move: Vector = jnp.linalg.solve(curvature(x), g)
             sizes = 0.5 ** jnp.arange(20, dtype=u.dtype)
             trials = jax.vmap(lambda size: jnp.linalg.norm(slope(x - size * move)))(sizes)
             best = jnp.argmin(trials)
-            return count + 1, x - sizes[best] * move, trials[best]
+            return count + 1, x - sizes[best] * move, trials[best], trials[best] < norm
 
-        def unfinished(carry: tuple[Scalar, Vector, Scalar]) -> Scalar:
-            going: Scalar = (carry[0] < iterations) & (carry[2] > tolerance)
+        def unfinished(carry: tuple[Scalar, Vector, Scalar, Scalar]) -> Scalar:
+            count, _, norm, falls = carry
+            going: Scalar = falls & (norm > tolerance) & (count < _NEWTON_STEPS)
             return going
 
-        first = (jnp.zeros((), jnp.int32), u, jnp.linalg.norm(slope(u)))
+        first = (jnp.zeros((), jnp.int32), u, jnp.linalg.norm(slope(u)), jnp.ones((), bool))
         result: Vector = jax.lax.while_loop(unfinished, improve, first)[1]
         return result
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import finite
 from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
-from fedlin.problems.fused_form import descend_on_chip
+from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
 from fedlin.problems.problem import Optimum, Problem, Rows
 
@@ -163,16 +163,7 @@ def quadratic(A: ArrayLike, b: ArrayLike, *, closed_form: bool = True) -> Quadra
     >>> problem.minimizer.tolist(), problem.condition
     ([2.0], 2.0)
     """
-    A_all, b_all = finite("A", A), finite("b", b)
-    return _checked(A_all, b_all, closed_form)
-
-
-def _rounding(A: Array) -> float:
-    # What is lost in computing a Gram matrix and its eigenvalues, relative to the largest.
-    return float(max(1e-10, 10 * A.shape[-1] * np.finfo(A.dtype).eps))
-
-
-def _checked(A: Array, b: Array, closed_form: bool) -> Quadratic:
+    A, b = finite("A", A), finite("b", b)
     dtype = np.result_type(A, b)
     if A.ndim != 3 or A.shape[1] != A.shape[2] or 0 in A.shape:
         raise DataError(f"A has shape {A.shape}: give one square matrix a client, shape (clients, d, d).")
@@ -183,5 +174,10 @@ def _checked(A: Array, b: Array, closed_form: bool) -> Quadratic:
     if bad.size:
         i = int(bad[0])
         raise DataError(f"A of client {i} is not symmetric (entries differ by {skew[i]:.3g}): give (A + Aᵀ)/2 instead.")
-    A = ((A + A.transpose(0, 2, 1)) / 2).astype(dtype)
-    return Quadratic(A, b.astype(dtype), np.zeros(len(A), dtype), closed_form)
+    symmetric = ((A + A.transpose(0, 2, 1)) / 2).astype(dtype)
+    return Quadratic(symmetric, b.astype(dtype), np.zeros(len(symmetric), dtype), closed_form)
+
+
+def _rounding(A: Array) -> float:
+    # What is lost in computing a Gram matrix and its eigenvalues, relative to the largest.
+    return float(max(1e-10, 10 * A.shape[-1] * np.finfo(A.dtype).eps))

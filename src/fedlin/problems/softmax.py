@@ -147,6 +147,7 @@ def softmax(
     count = int(labels.max()) + 1 if classes is None else positive_integer("classes", classes)
     if np.any(labels != np.round(labels)) or labels.min() < 0 or labels.max() >= count or count < 2:
         raise DataError(
-            f"y holds labels from {labels.min():g} to {labels.max():g}: give whole numbers 0..K-1 with K = {count} ≥ 2."
+            f"y holds labels from {labels.min():g} to {labels.max():g} for {count} classes: give whole numbers 0..K-1, "
+            "K at least 2."
         )
     return Softmax(sheet, count)

@@ -11,6 +11,10 @@ from fedlin.errors import UnknownError
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-12  # the gradient norm at which a minimiser counts as found
+_STEPS = 200  # at most; ten or so are taken
+_ARMIJO = 1e-4  # the customary share
+_FINEST = 1e-10  # relative residual below which conjugate gradients gain nothing in double precision
+_SHORTEST = 1e-8  # share of a step from which rounding, not the step, decides
 
 
 def minimise(
@@ -18,30 +22,29 @@ def minimise(
     grad: Callable[[Array], Array],
     curvature: Callable[[Array], Callable[[Array], Array]],
     start: Array,
-    *,
-    iterations: int = 200,
 ) -> Array:
     """argmin of a smooth convex function, to a gradient norm of 1e-12 or an error with the one reached.
 
-    `curvature(x)` returns the map v ↦ ∇²f(x) v.
+    `curvature(x)` returns the map v ↦ ∇²f(x) v. A step is as exact as the gradient is small (Dembo, Eisenstat and
+    Steihaug, 1982) and is halved until f falls by Armijo's share of what the slope promises.
     """
     x, slope = start, grad(start)
     norm = float(np.linalg.norm(slope))
-    for _ in range(iterations):
+    for _ in range(_STEPS):
         if norm <= TOLERANCE:
             return x
         operator: Any = LinearOperator((x.size, x.size), matvec=curvature(x), dtype=np.float64)
-        move, _ = cg(operator, -slope, rtol=max(1e-10, min(0.1, norm)), maxiter=20 * x.size)
+        move, _ = cg(operator, -slope, rtol=max(_FINEST, min(0.1, norm)), maxiter=20 * x.size)
         size, here = 1.0, value(x)
         while True:
             trial = x + size * move
             trial_slope = grad(trial)
             trial_norm = float(np.linalg.norm(trial_slope))
             # Near the optimum the value no longer resolves progress; the gradient still does.
-            if value(trial) < here - 1e-4 * size * abs(slope @ move) or trial_norm < norm / 2:
+            if value(trial) < here - _ARMIJO * size * abs(slope @ move) or trial_norm < norm / 2:
                 break
             size /= 2
-            if size < 1e-8:
+            if size < _SHORTEST:
                 return _finished(x, norm)
         x, slope, norm = trial, trial_slope, trial_norm
     return _finished(x, norm)

@@ -1,7 +1,7 @@
 """What the theorems guarantee, as curves: index T is the bound after T rounds.
 
-`gap0` and `distance0` are the gap and the squared distance at the start. The numbers are those of Mitra et
-al., Linear Convergence in Federated Learning (NeurIPS 2021).
+`gap0` and `distance0` are the gap and the squared distance at the start. Theorems and propositions without a name are
+those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021).
 """
 
 from math import e, sqrt

@@ -1,6 +1,7 @@
-"""Step sizes the theorems ask for: each function turns a problem and τ into a plan with η_i = η̄/τ_i.
+"""Step sizes the theorems ask for: each function turns a problem, and τ where it is free, into a plan.
 
-The numbers are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021).
+Theorems and propositions without a name are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS
+2021), whose η_i = η̄/τ_i; the papers of the others stand at their methods in `fedlin.algorithms`.
 """
 
 from math import ceil, sqrt
@@ -98,12 +99,10 @@ def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
     >>> noisy_decaying(problem, [1, 2], rounds=3).eta.round(4).tolist()
     [[0.04, 0.02], [0.0396, 0.0198], [0.0392, 0.0196]]
     """
-    steps = Plan(tau, 1.0).tau
-    if steps.ndim != 1:
-        raise PlanError(f"tau has shape {steps.shape}: give one number of steps for each client.")
     t = np.arange(positive_integer("rounds", rounds))
+    steps, _ = Plan(tau, 1.0).rows(problem.clients, len(t))
     eta_bar = 4 / (problem.strong_convexity * (t + 25 * problem.condition))
-    return Plan(np.broadcast_to(steps, (len(t), len(steps))), eta_bar[:, None] / steps)
+    return Plan(np.broadcast_to(steps, (len(t), problem.clients)), eta_bar[:, None] / steps)
 
 
 def server_sparse(problem: Problem, tau: ArrayLike, delta: float) -> Plan:

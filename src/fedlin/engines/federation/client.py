@@ -16,7 +16,7 @@ from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.phases import work
 from fedlin.engines.federation.secret import own_secret, words
 from fedlin.engines.federation.store import ROOT, Record, Store
-from fedlin.engines.member import check_prox
+from fedlin.engines.requirements import check_prox
 from fedlin.engines.wire import Kind, Reply, Stamp
 from fedlin.errors import ArgumentError, FedLinError, WireError
 from fedlin.precision import precision

@@ -8,7 +8,7 @@ import numpy as np
 from fedlin.engines import wire
 from fedlin.engines.federation.post import reason
 from fedlin.engines.federation.session import Session
-from fedlin.engines.member import check_plan
+from fedlin.engines.requirements import check_plan
 from fedlin.engines.wire import Kind, Stamp
 from fedlin.errors import ArgumentError, FederationError, WireError
 
