@@ -606,3 +606,28 @@ def test_a_client_s_noise_is_its_own_and_outlives_its_process(tmp_path: Path) ->
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
     assert (place / "secret").stat().st_mode & 0o077 == 0
     assert (place / "secret").stat().st_size == 16
+
+
+def test_a_client_s_noise_never_comes_twice_in_different_uploads() -> None:
+    """A round is asked again from its start, and what differs between two attempts must not show beneath the noise."""
+    site, requests = Client(PRIVATE, PROBLEM.client(0), secret=bytes(range(16))), dict[str, bytes]()
+
+    def between(name: str, phase: str, payload: bytes) -> bytes:
+        requests[phase] = payload
+        return site.handle(phase, payload)
+
+    serve(PRIVATE, Wrapped({"site-0": None}, between), 1, plan=fedlin.Plan(2, 0.02))
+    (task,) = (payload for phase, payload in requests.items() if phase not in ("hello", "begin"))
+    stamp, rest = wire.unseal(task)
+    numbers, body = wire.read_task(rest)
+    again = wire.write_task(stamp, numbers._replace(eta=numbers.eta * (1 + 1e-12)), bytes(body))
+    assert site.handle("", task) == site.handle("", task)
+    bodies = [wire.read_reply(wire.unseal(site.handle("", sent))[1])[1] for sent in (task, again)]
+    first, second = (wire.unpack(body, X0) for body in bodies)
+    assert np.min(np.abs(first - second)) > 1e-6
+
+
+def test_a_secret_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="secret has 0 bytes"):
+        Client(PRIVATE, PROBLEM.client(0), folder=tmp_path)

@@ -115,8 +115,10 @@ class Client:
         problem, dtype = self.problem, self.contract.dtype
         run = work(self.contract.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
         numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
+        # Of its own for every request: noise that came twice could be taken off by subtracting the two uploads.
+        secret = (*self._secret, *words(request)) if self._secret else ()
         state, upload, calls = run(
-            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), self._secret
+            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), secret
         )
         reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), Reply(request, int(calls)), wire.pack(upload))
         store.put(request, Record(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))

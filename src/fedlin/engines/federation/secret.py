@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlin.errors import ArgumentError
+from fedlin.engines.checkpoint import write_whole
+from fedlin.errors import ArgumentError, CheckpointError
 
 LENGTH = 16  # bytes
 
@@ -14,15 +15,16 @@ def own_secret(folder: Path | None) -> bytes:
     """The secret kept in `folder`, drawn from the operating system the first time; a passing one without a folder."""
     if folder is None:
         return os.urandom(LENGTH)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "secret"
     if not path.exists():
-        # Written whole under another name first: a crash leaves either no secret or a complete one.
-        draft = folder / f"secret.{os.getpid()}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(os.urandom(LENGTH))
-        draft.replace(path)
-    return path.read_bytes()
+        write_whole(path, os.urandom(LENGTH), mode=0o600)
+    secret = path.read_bytes()
+    if len(secret) != LENGTH:
+        raise CheckpointError(
+            f"{path} has {len(secret)} bytes and a secret {LENGTH}: the noise would be no secret. Remove the file: a "
+            "new one is drawn."
+        )
+    return secret
 
 
 def words(secret: bytes) -> tuple[np.uint32, ...]:
