@@ -459,6 +459,28 @@ def test_a_client_restarted_with_other_settings_is_waited_for() -> None:
     assert "start server and client with the same settings" in event["why"]
 
 
+def test_a_client_that_does_not_begin_says_why_once() -> None:
+    handlers, asked = sites(fedlin.fedlin()), 0
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        nonlocal asked
+        if name != "site-1" or phase != "begin" or asked == 5:
+            return bytes(handlers[name](phase, payload))
+        asked += 1
+        return wire.write_refusal(wire.unseal(payload)[0], wire.identify(payload), "the disk is full")
+
+    result = serve(fedlin.fedlin(), Wrapped(handlers, between), 2)
+    assert [(event["client"], event["why"]) for event in events(result, "declined")] == [("site-1", "the disk is full")]
+
+
+def test_a_client_whose_code_fails_is_not_taken_for_one_that_is_away() -> None:
+    def broken(phase: str, payload: bytes) -> bytes:
+        raise KeyError("column")
+
+    with pytest.raises(KeyError, match="column"):
+        serve(fedlin.fedlin(), Loopback({**sites(fedlin.fedlin()), "site-1": broken}), 1)
+
+
 def loop(algorithm: Algorithm[Any, Any] | None = None, **options: Any) -> Loopback:
     return Loopback(sites(algorithm or fedlin.fedlin(), **options))
 
@@ -558,6 +580,32 @@ def test_a_client_keeps_two_rounds_and_no_more(tmp_path: Path) -> None:
     serve(ALL_LINKS, Loopback(handlers), 9)
     rounds = sorted(int(path.name.split("-")[0]) for path in tmp_path.glob("*/*.state"))
     assert rounds == [6, 7, 7, 8, 8]  # two phases of the last two rounds, and what they went on from
+
+
+def test_a_client_keeps_as_little_of_a_run_that_is_played_again(tmp_path: Path) -> None:
+    """Its server lost its folder and begins anew: the old run's last states stay, and two rounds of the new one."""
+    handlers = sites(ALL_LINKS, folder=None)
+    handlers["site-0"] = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path).handle
+    for rounds in (9, 6):
+        serve(ALL_LINKS, Loopback(handlers), rounds)
+    kept = sorted(int(path.name.split("-")[0]) for path in tmp_path.glob("*/*.state"))
+    assert kept == [3, 4, 4, 5, 5, 6, 7, 7, 8, 8]
+
+
+def test_a_state_that_could_not_be_written_is_not_answered_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when asked again: who hears of a state may ask for it after a crash."""
+    site = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path)
+    begin = wire.seal(Stamp(Kind.BEGIN, site.contract.fingerprint + bytes(4)))
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedlin.engines.checkpoint.write", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space"):
+                site.handle("begin", begin)
+    assert wire.unseal(site.handle("begin", begin))[0].kind == Kind.BEGUN
 
 
 def test_the_log_tells_rounds_and_events_and_nothing_of_the_data(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Ledger:
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / "log.jsonl"
-        self.lines: dict[int, dict[str, Any]] = {}
+        self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
         self.events: list[dict[str, Any]] = []
 
     def resume(self, rounds: int) -> None:
@@ -74,7 +74,7 @@ class Ledger:
 
     def last(self, name: str) -> float:
         """The latest of a sum."""
-        return self.lines[max(self.lines)][name] if self.lines else 0
+        return next(reversed(self.lines.values()))[name] if self.lines else 0
 
     def note(self, event: str, played: int, **facts: Any) -> None:
         """Something worth knowing happened after so many rounds."""
