@@ -35,8 +35,6 @@ _SUM = struct.Struct("<I")
 _TASK = struct.Struct("<8sIIid")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
-TASK_OVERHEAD = HEADER + _TASK.size
-REPLY_OVERHEAD = HEADER + _REPLY.size
 
 
 class Kind(IntEnum):

@@ -147,8 +147,8 @@ def _play(session: Session, stop: float | None, on_round: OnRound | None) -> Fed
                 status = "diverged"
                 break
             line = _commit(session, turn, attempts, clock)
-            asked = on_round is not None and on_round(progress.round, progress.x, line) is True
-            if asked or (stop is not None and line["move"] <= stop):
+            enough = on_round is not None and on_round(progress.round, progress.x, line) is True
+            if enough or (stop is not None and line["move"] <= stop):
                 status = "stopped"
                 break
     if status != "done":
