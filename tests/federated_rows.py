@@ -67,7 +67,7 @@ def serve_rows(transport: Transport, folder: str, methods: Sequence[str] | None 
             seen.append(np.array(x))
 
         carrier = Routed(transport, str(number))
-        settings: dict[str, Any] = {"x0": X0, "seed": SEED, "expect": NAMES}
+        settings: dict[str, Any] = {"x0": X0, "seed": SEED, "secret": b"", "expect": NAMES}
         fedlin.serve(algorithm(row), carrier, plan(row), ROUNDS, on_round=keep, **settings)
         models[f"run{number}"] = np.stack(seen)
     np.savez(Path(folder) / MODELS, **models)

@@ -679,3 +679,18 @@ def test_a_secret_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"")
     with pytest.raises(CheckpointError, match="secret has 0 bytes"):
         Client(PRIVATE, PROBLEM.client(0), folder=tmp_path)
+
+
+def test_a_server_s_noise_is_its_own_and_outlives_its_process(tmp_path: Path) -> None:
+    """Every client is told the seed, and must not know what the server adds to the mean."""
+    central = fedlin.fedpaq(fedlin.privacy.gaussian(1.0, 0.1, where="central"))
+    first = serve(central, loop(central), 3)
+    assert not np.array_equal(first.x, serve(central, loop(central), 3).x)
+    assert not np.array_equal(first.x, simulate(central, 3).x)
+    np.testing.assert_allclose(serve(central, loop(central), 3, secret=b"").x, simulate(central, 3).x, rtol=1e-12)
+    site = loop(central)
+    serve(central, site, 2, folder=tmp_path)
+    kept = (tmp_path / "secret").read_bytes()
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+    resumed = serve(central, site, 3, folder=tmp_path)
+    np.testing.assert_array_equal(resumed.x, serve(central, loop(central), 3, secret=kept).x)

@@ -9,6 +9,7 @@ import numpy as np
 from fedlin.engines import wire
 from fedlin.engines.federation.phases import broadcast, gradient_norm, update
 from fedlin.engines.federation.post import Sorted, reason, sort_uploads
+from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
 from fedlin.engines.wire import Kind, Stamp, Task
 from fedlin.payloads import size
@@ -119,4 +120,5 @@ def _average(session: Session, server: Any, found: Sorted, like: Any, eta: Any, 
         steps,
         np.uint32(session.seed),
         np.int32(session.progress.round),
+        fresh(session.secret, wire.pack(stacked)) if session.secret else (),
     )
