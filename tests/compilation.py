@@ -1,7 +1,8 @@
-"""Sees what JAX compiles."""
+"""Sees what JAX compiles, and keeps it for other processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 
@@ -20,3 +21,12 @@ def compilations() -> Iterator[list[str]]:
         yield seen
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def kept_in(folder: Path) -> dict[str, str]:
+    """The variables by which processes share what they compile; this process, which has JAX already, is not one."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }

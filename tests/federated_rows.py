@@ -1,5 +1,9 @@
-"""One federation for each method, all over one transport: what a real carrier must bring to the same models."""
+"""One federation for each method, all over one transport: what a real carrier must bring to the same models.
 
+`federated_rows.py FOLDER` runs them all in one process.
+"""
+
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from fedlin.deploy.programs import conclude
 from fedlin.engines.member import prepare
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
+from fedlin.transports.loopback import Loopback
 from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler, Transport
 from quadratics import X0, A, B
@@ -62,7 +67,7 @@ def serve_rows(transport: Transport, folder: str, methods: Sequence[str] | None 
             seen.append(np.array(x))
 
         carrier = Routed(transport, str(number))
-        settings: dict[str, Any] = {"x0": X0, "seed": SEED, "expect": NAMES}
+        settings: dict[str, Any] = {"x0": X0, "seed": SEED, "secret": b"", "expect": NAMES}
         fedlin.serve(algorithm(row), carrier, plan(row), ROUNDS, on_round=keep, **settings)
         models[f"run{number}"] = np.stack(seen)
     np.savez(Path(folder) / MODELS, **models)
@@ -87,3 +92,7 @@ def assert_as_simulated(folder: Path, methods: Sequence[str] | None = None) -> N
         for name, row in rows.items():
             run = fedlin.simulate(algorithm(row), problem(), plan(row), ROUNDS, seed=SEED, x0=X0)
             np.testing.assert_allclose(models[name], run.iterates[1:], rtol=1e-10, atol=1e-10, err_msg=str(row))
+
+
+if __name__ == "__main__":
+    serve_rows(Loopback({name: make_rows(name) for name in NAMES}), sys.argv[1])

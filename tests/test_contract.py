@@ -364,7 +364,14 @@ def test_a_federation_takes_the_same_steps(row: Row) -> None:
     sites = {f"site-{i}": fedlin.Client(algorithm, problem().client(i), secret=b"").handle for i in range(CLIENTS)}
     models = [X0]
     result = fedlin.serve(
-        algorithm, Loopback(sites), row.plan(problem()), SHORT, seed=1, x0=X0, on_round=lambda t, x, _: models.append(x)
+        algorithm,
+        Loopback(sites),
+        row.plan(problem()),
+        SHORT,
+        seed=1,
+        secret=b"",
+        x0=X0,
+        on_round=lambda t, x, _: models.append(x),
     )
     simulated = run(row, SHORT, x0=X0)
     assert_close(np.array(models), simulated.iterates, 1e-10)

@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.cli_federation import _Lines
 from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.driver import outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.programs import STATE, load_client, make_client, run_server
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
-from fedlin.deploy.start import read_start
-from fedlin.deploy.status import LOG, exchange, standing
+from fedlin.deploy.starting_model import read_start
+from fedlin.deploy.status import Standing, exchange, standing
 from fedlin.deploy.template import client_text, settings_text
+from fedlin.engines.federation.ledger import LOG
 from fedlin.errors import DeployError, FederationError
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.transport import Handler
@@ -49,6 +51,8 @@ def test_the_plan_follows_the_names() -> None:
         ({"run": {"rounds": 9}}, "run.dim is missing: give it, or run.start"),
         ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: name a .npy"),
         ({"run": {"rounds": 9, "dim": 3, "dtype": "float16"}}, "run.dtype = 'float16' is not allowed"),
+        ({"policy": {"timeout": 0.0}}, "policy.timeout = 0.0 is not allowed"),
+        ({"policy": {"forget_after": 3}}, "policy.forget_after = 3 means nothing"),
         ({"sites": {}}, "give every site its tau and eta"),
         ({"sites": {"a": {"tau": 3}}}, "sites.a = .* is not allowed"),
         ({"sites": {"a": {"tau": 0, "eta": 0.1}}}, "tau"),
@@ -224,6 +228,19 @@ def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
     now = standing(tmp_path)
     assert now is not None
     assert (now.round, now.late, [event["event"] for event in now.events]) == (3, ["a"], ["began"])
+    recent = standing(tmp_path, len(json.dumps(line)) + 30)
+    assert recent is not None
+    assert (recent.round, recent.events) == (3, [])
+
+
+def test_a_round_is_shown_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """However often it is looked at, and the next one once a second has passed."""
+    seconds = iter([5.0, 5.0, 5.2, 6.1, 6.1, 9.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
+    show = _Lines()
+    for number in (None, 1, 1, 2, 3, 3):
+        show(None if number is None else Standing(number, 0.5, None, 8, 8, 1.0, [], 1, []))
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["round 1", "round 3"]
 
 
 def test_the_server_tells_whom_it_waits_for(tmp_path: Path) -> None:
@@ -322,4 +339,7 @@ def test_what_init_writes(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder)])
     assert again.exit_code == 2
     assert "is not empty" in again.output
+    within = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder / NAME)])
+    assert within.exit_code == 2
+    assert "is a file" in within.output
     np.testing.assert_equal(read_settings(folder).plan.tau, read_settings(folder / "sites" / "north").plan.tau)

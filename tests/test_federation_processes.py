@@ -1,6 +1,7 @@
 """Real processes, killed without warning: the run goes on and ends where it would have ended."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 
 import fedlin
 import processes
+from compilation import kept_in
 
 SCRIPT = Path(processes.__file__)
 LIMIT = 300.0  # seconds, on a machine that is busy with other things
@@ -27,7 +29,8 @@ class Cast:
 
     def start(self, name: str) -> None:
         role = ["server"] if name == "server" else ["site", name[-1]]
-        self.running[name] = subprocess.Popen([sys.executable, SCRIPT, *role, self.folder])
+        environment = {**os.environ, **kept_in(self.folder / "compiled")}
+        self.running[name] = subprocess.Popen([sys.executable, SCRIPT, *role, self.folder], env=environment)
 
     def kill(self, *names: str) -> None:
         for name in names:

@@ -82,6 +82,8 @@ def test_everything_listens_on_and_talks_to_this_machine_only(transport: RayTran
             assert not place or place.ip.removeprefix("::ffff:") == "127.0.0.1"
 
 
-def test_names_are_checked() -> None:
+def test_names_and_workers_are_checked() -> None:
     with pytest.raises(FedLinError, match="a name of its own"):
         RayTransport(echo, ["a", "a"])
+    with pytest.raises(FedLinError, match="workers = 0 is not allowed"):
+        RayTransport(echo, ["a"], workers=0)

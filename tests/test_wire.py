@@ -102,8 +102,7 @@ def test_what_is_sent_arrives_to_the_bit(name: str) -> None:
     assert reply == Reply(b"request.", 9)
     assert same(wire.unpack(body, message), message)
     payload = sum(leaf.nbytes for leaf in jax.tree.leaves(message))
-    assert len(sent) - payload == wire.TASK_OVERHEAD <= 64
-    assert len(answer) - payload == wire.REPLY_OVERHEAD <= 64
+    assert (len(sent) - payload, len(answer) - payload) == (52, 36)  # as the page on federations says
 
 
 def mutated(rng: np.random.Generator, message: bytes) -> bytes:

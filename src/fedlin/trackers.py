@@ -20,6 +20,8 @@ BATCH = 1000  # metrics MLflow takes in one request
 class Tracker(ABC):
     """Gets the measures of every round; those that are not finite, such as an unknown gap, are left out."""
 
+    _closed = False
+
     def __init__(self) -> None:
         atexit.register(self.close)
 
@@ -36,7 +38,7 @@ class Tracker(ABC):
 
     def close(self, failed: bool = False) -> None:
         """End the record; a second time does nothing more."""
-        if not getattr(self, "_closed", False):
+        if not self._closed:
             self._closed = True
             atexit.unregister(self.close)
             self.end(failed)

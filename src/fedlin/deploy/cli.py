@@ -130,15 +130,16 @@ def _end_in_order() -> None:
 
 
 class _Lines:
-    """A line whenever the rounds or who is late have changed, at most one a second."""
+    """A line whenever a round was played, at most one a second."""
 
     def __init__(self) -> None:
-        self._shown = 0.0
+        self._shown, self._when = "", 0.0
 
     def __call__(self, now: "Standing | None") -> None:
-        if now is not None and time.monotonic() - self._shown >= 1.0:
-            self._shown = time.monotonic()
-            typer.echo(_line(now))
+        line = "" if now is None else _line(now)
+        if line != self._shown and time.monotonic() - self._when >= 1.0:
+            self._shown, self._when = line, time.monotonic()
+            typer.echo(line)
 
 
 def _line(now: "Standing") -> str:

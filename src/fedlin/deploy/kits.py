@@ -14,16 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedlin.deploy.job import CLIENT, CONTROLLER, EXECUTOR, SERVER
 from fedlin.errors import DeployError
 
 PROJECT = "fedlin"
 ADMIN = "admin@fedlin.local"
-_COMPONENTS = (
-    "fedlin.transports.flare.FlareServer",
-    "fedlin.transports.flare.FlareClient",
-    "nvflare.collab.runtime.controller.CollabController",
-    "nvflare.collab.runtime.executor.CollabExecutor",
-)
+_COMPONENTS = [SERVER, CLIENT, CONTROLLER, EXECUTOR]
 
 
 def check_flare() -> None:
@@ -90,7 +86,7 @@ def configure_server(kit: Path) -> None:
             component["args"]["uri_root"] = str(kit.resolve() / "jobs")
         if component["id"] == "job_scheduler":
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
-    resources["class_allow_list"] = list(_COMPONENTS)
+    resources["class_allow_list"] = _COMPONENTS
     _write(kit / "local" / "resources.json", resources)
 
 
@@ -112,10 +108,10 @@ def _refuse_code(local: Path) -> None:
 
 
 def _keep_to_itself(local: Path) -> None:
-    """A site runs nothing but the two components, and sends no logs."""
+    """A site runs nothing but the job's own components, and sends no logs."""
     resources = _default(local, "resources.json")
     resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
-    resources |= {"class_allow_list": list(_COMPONENTS), "allow_log_streaming": False}
+    resources |= {"class_allow_list": _COMPONENTS, "allow_log_streaming": False}
     _write(local / "resources.json", resources)
 
 

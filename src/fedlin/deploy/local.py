@@ -9,10 +9,10 @@ from fedlin.deploy.driver import OUTCOME, Driver, outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.processes import PROGRAMS, Kind, Process, stop_all
 from fedlin.deploy.project import Project
-from fedlin.deploy.status import Standing, standing
+from fedlin.deploy.status import RECENT, Standing, standing
 
 Watch = Callable[[Standing | None], object]
-_POLL = 0.2
+_POLL = 0.2  # seconds between looks at the processes and at what the server wrote
 _ASK = 1.0  # seconds between questions to FLARE, which travel as messages do
 _FRUITLESS = 5  # jobs, or processes started again, in a row that brought no round
 
@@ -50,7 +50,7 @@ class Local:
             if time.monotonic() - asked >= _ASK:
                 self.driver.advance()
                 asked = time.monotonic()
-            now = standing(self.project.server)
+            now = standing(self.project.server, RECENT)
             if now is not None and now.round != seen:
                 seen, submitted, revived = now.round, self.driver.submissions, self._revived
             if max(self.driver.submissions - submitted, self._revived - revived) > _FRUITLESS:

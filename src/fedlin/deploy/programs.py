@@ -10,10 +10,10 @@ import numpy as np
 
 from fedlin.deploy.driver import OUTCOME
 from fedlin.deploy.settings import read_settings
-from fedlin.deploy.start import read_start
+from fedlin.deploy.starting_model import read_start
 from fedlin.engines import wire
 from fedlin.engines.checkpoint import write_whole
-from fedlin.engines.federation import Client, Policy, serve
+from fedlin.engines.federation import Client, serve
 from fedlin.errors import DeployError, FedLinError
 from fedlin.transports.transport import Handler, Transport
 
@@ -28,12 +28,6 @@ def run_server(transport: Transport, folder: str) -> None:
     try:
         settings = read_settings(kit)
         start = read_start(kit, settings)
-        policy = Policy(
-            quorum=settings.quorum,
-            timeout=settings.timeout,
-            patience=settings.patience,
-            forget_after=settings.forget_after,
-        )
         result = serve(
             settings.algorithm,
             transport,
@@ -44,7 +38,7 @@ def run_server(transport: Transport, folder: str) -> None:
             dtype=settings.dtype or "float64",
             seed=settings.seed,
             stop=settings.stop,
-            policy=policy,
+            policy=settings.policy,
             folder=kit / STATE,
             expect=settings.sites,
         )

@@ -22,27 +22,14 @@ from fedlin.deploy.job import write_job
 from fedlin.deploy.kits import check_flare, write_kits
 from fedlin.deploy.programs import CLIENT
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.start import read_start
+from fedlin.deploy.starting_model import read_start
 from fedlin.deploy.template import START, client_text, settings_text
 from fedlin.errors import DeployError
 
 _ALLOWED = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _TAKEN = {"server", "admin"}
-_MISREAD = {
-    "y",
-    "yes",
-    "t",
-    "true",
-    "on",
-    "n",
-    "no",
-    "f",
-    "false",
-    "off",
-    "nan",
-    "inf",
-    "infinity",
-}  # by FLARE, as values
+# FLARE reads these as values.
+_MISREAD = {"y", "yes", "t", "true", "on", "n", "no", "f", "false", "off", "nan", "inf", "infinity"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,7 @@ class Project:
         if not (folder / "server").is_dir():
             raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
         settings = read_settings(folder)
-        project = cls(folder, settings.sites, settings.quorum or len(settings.sites))
+        project = cls(folder, settings.sites, settings.policy.needed(len(settings.sites)))
         missing = [name for name in settings.sites if not project.site(name).is_dir()]
         if missing:
             raise DeployError(f"{folder / NAME} names {missing[0]}, which has no folder in {folder / 'sites'}.")
@@ -102,8 +89,8 @@ def create(folder: Path, sites: Sequence[str], host: str, port: int, *, torch: b
             )
     if not sites or len(set(sites)) != len(sites):
         raise DeployError(f"sites = {list(sites)} is not allowed: give each site a name of its own.")
-    if folder.exists() and any(folder.iterdir()):
-        raise DeployError(f"{folder} is not empty: name a new folder.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DeployError(f"{folder} is a file, or a folder that is not empty: name a new folder.")
     if torch and find_spec("torch") is None:
         raise DeployError("a model in PyTorch needs PyTorch: pip install 'fedlin[torch]'.")
     check_flare()

@@ -2,11 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedlin.core import Algorithm
+from fedlin.engines.federation import Policy
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build
 from fedlin.plan import Plan
@@ -33,10 +34,7 @@ class Settings:
     seed: int = 0
     dtype: str | None = None  # None: that of `start`, or double precision
     stop: float | None = None
-    quorum: int | None = None
-    timeout: float = 60.0
-    patience: float = 3600.0
-    forget_after: int | None = None
+    policy: Policy = field(default_factory=Policy.everyone)
 
 
 def read_settings(folder: Path) -> Settings:
@@ -81,7 +79,9 @@ def parse_settings(tables: Mapping[str, Any]) -> Settings:
             raise DeployError(f"sites.{name} = {numbers!r} is not allowed: give {{ tau = 10, eta = 0.01 }}.")
     names = tuple(sorted(sites))
     plan = Plan([sites[name]["tau"] for name in names], [sites[name]["eta"] for name in names])
-    return Settings(_algorithm(**tables["algorithm"]), plan, names, **tables["run"], **tables.get("policy", {}))
+    algorithm, policy = _algorithm(**tables["algorithm"]), Policy(**tables.get("policy", {}))
+    policy.check(algorithm)
+    return Settings(algorithm, plan, names, **tables["run"], policy=policy)
 
 
 def _check_run(run: Mapping[str, Any]) -> None:

@@ -1,15 +1,15 @@
 """Where a run stands, read from the lines its server writes."""
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.programs import STATE
+from fedlin.engines.federation.ledger import LOG, read_lines
+from fedlin.engines.federation.waiting import WAITING
 from fedlin.errors import DeployError
 
-LOG = "log.jsonl"
-WAITING = "waiting.jsonl"
+RECENT = 1 << 20  # bytes of the log: many rounds, and read in no time however long a run gets
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,14 @@ class Exchange:
         return [] if self.over else [name for name in self.asked if name not in self.answered]
 
 
-def lines(server: Path, name: str = LOG) -> list[dict[str, Any]]:
-    """Everything the server wrote; a line cut off by a crash is left out."""
-    path = server / STATE / name
-    if not path.is_file():
-        return []
-    found = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue
-    return found
+def lines(server: Path) -> list[dict[str, Any]]:
+    """Everything the server wrote about its rounds."""
+    return read_lines(server / STATE / LOG)
 
 
 def exchange(server: Path) -> Exchange | None:
     """The exchange under way, or the latest one; None before the first."""
-    written = lines(server, WAITING)
+    written = read_lines(server / STATE / WAITING)
     if not written:
         return None
     asked, *rest = written
@@ -69,24 +60,14 @@ def exchange(server: Path) -> Exchange | None:
     return Exchange(asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
 
 
-def standing(server: Path) -> Standing | None:
-    """The run's standing; None before its first round."""
-    written = lines(server)
+def standing(server: Path, last: int | None = None) -> Standing | None:
+    """The run's standing, with all its events or those in the `last` bytes of the log; None before its first round."""
+    written = read_lines(server / STATE / LOG, last)
     rounds = [line for line in written if "event" not in line]
     if not rounds:
         return None
-    last = rounds[-1]
-    return Standing(
-        last["round"],
-        last["move"],
-        last["gradient"],
-        last["bytes_up"],
-        last["bytes_down"],
-        last["seconds"],
-        last["late"],
-        last["attempts"],
-        [line for line in written if "event" in line],
-    )
+    told = {field.name: rounds[-1][field.name] for field in fields(Standing) if field.name != "events"}
+    return Standing(**told, events=[line for line in written if "event" in line])
 
 
 def server_folder(folder: Path) -> Path:

@@ -79,12 +79,12 @@ def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[s
     write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body)
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write atomically: a reader sees the old file or the new one, never a part."""
+def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:
+    """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`."""
     target = Path(path)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with open(scratch, "wb") as file:
+        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

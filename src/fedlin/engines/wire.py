@@ -29,20 +29,19 @@ Buffer = bytes | memoryview
 MAGIC = b"FdLn"
 VERSION = 1
 TEXT_LIMIT = 1 << 14  # bytes of a hello, a greeting or a refusal
+REASON_LIMIT = 1000  # characters of a refusal; as JSON writes them they stay within the limit
 _HEAD = struct.Struct("<4sBBBB8sI")
 _SUM = struct.Struct("<I")
 _TASK = struct.Struct("<8sIIid")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
-TASK_OVERHEAD = HEADER + _TASK.size
-REPLY_OVERHEAD = HEADER + _REPLY.size
 
 
 class Kind(IntEnum):
     """What a message is for; the first three go down, the others up."""
 
     HELLO = 1  # who are you, and do we speak of the same run
-    BEGIN = 2  # forget what you remember of this run and start from this model
+    BEGIN = 2  # go on from this model and from no memory
     TASK = 3  # one phase
     GREETING = 4
     BEGUN = 5
@@ -135,8 +134,9 @@ def write_reply(stamp: Stamp, reply: Reply, body: bytes = b"") -> bytes:
 
 
 def write_refusal(stamp: Stamp, request: bytes, reason: str) -> bytes:
-    """A client's reply to a request it will not meet, with the reason in at most 1000 characters."""
-    return write_reply(stamp._replace(kind=Kind.REFUSED), Reply(request, 0), write_facts({"reason": reason[:1000]}))
+    """A client's reply to a request it will not meet."""
+    told = write_facts({"reason": reason[:REASON_LIMIT]})
+    return write_reply(stamp._replace(kind=Kind.REFUSED), Reply(request, 0), told)
 
 
 def read_reply(rest: memoryview) -> tuple[Reply, memoryview]:

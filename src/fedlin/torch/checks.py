@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import Dataset, default_collate
 
 from fedlin.errors import ArgumentError, DataError
-from fedlin.torch.host import Client, Loss, trainable
+from fedlin.torch.host import ClientRows, Loss, trainable
 
 
 def check_module(module: nn.Module) -> None:
@@ -49,7 +49,7 @@ def check_module(module: nn.Module) -> None:
             )
 
 
-def read_clients(datasets: Iterable[Any], like: Tensor) -> list[Client]:
+def read_clients(datasets: Iterable[Any], like: Tensor) -> list[ClientRows]:
     """Every client's rows as two tensors, floats in the precision and all on the device of `like`."""
     if isinstance(datasets, Tensor | Dataset) or not isinstance(datasets, Iterable):
         raise DataError("datasets must be a list with one torch Dataset or one pair (inputs, targets) a client.")
@@ -59,7 +59,7 @@ def read_clients(datasets: Iterable[Any], like: Tensor) -> list[Client]:
     return clients
 
 
-def _read(number: int, data: Any, like: Tensor) -> Client:
+def _read(number: int, data: Any, like: Tensor) -> ClientRows:
     if isinstance(data, Dataset):
         if not hasattr(data, "__len__"):
             raise DataError(f"client {number}'s dataset has no length: give one that can be indexed.")
@@ -78,12 +78,12 @@ def _read(number: int, data: Any, like: Tensor) -> Client:
     for name, tensor in (("inputs", inputs), ("targets", targets)):
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DataError(f"client {number}'s {name} have entries that are NaN or infinite: clean or impute first.")
-    return Client(
+    return ClientRows(
         *(t.detach().to(like.device, like.dtype if t.is_floating_point() else None) for t in (inputs, targets))
     )
 
 
-def try_clients(module: nn.Module, loss: Loss, clients: list[Client], batches: bool) -> None:
+def try_clients(module: nn.Module, loss: Loss, clients: list[ClientRows], batches: bool) -> None:
     """Evaluate every client's loss twice, and by halves where mini-batches will be drawn."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     for number, rows in enumerate(clients):
@@ -102,7 +102,7 @@ def try_clients(module: nn.Module, loss: Loss, clients: list[Client], batches: b
             )
         middle = len(rows.targets) // 2
         if batches and middle:
-            halves = [Client(*(t[part] for t in rows)) for part in (slice(middle), slice(middle, None))]
+            halves = [ClientRows(*(t[part] for t in rows)) for part in (slice(middle), slice(middle, None))]
             parts = [_evaluate(module, loss, number, half) * len(half.targets) for half in halves]
             if not np.isclose(whole, sum(parts) / len(rows.targets), rtol=1e-3, atol=1e-6):
                 raise DataError(
@@ -111,7 +111,7 @@ def try_clients(module: nn.Module, loss: Loss, clients: list[Client], batches: b
                 )
 
 
-def _evaluate(module: nn.Module, loss: Loss, number: int, rows: Client) -> float:
+def _evaluate(module: nn.Module, loss: Loss, number: int, rows: ClientRows) -> float:
     try:
         value = loss(module(rows.inputs), rows.targets)
     except Exception as cause:

@@ -19,16 +19,16 @@ Array = NDArray[Any]
 Loss = Callable[[Any, Tensor], Tensor]
 
 
-class Client(NamedTuple):
+class ClientRows(NamedTuple):
     """The rows of one client."""
 
     inputs: Tensor
     targets: Tensor
 
-    def take(self, rows: Array) -> "Client":
+    def take(self, rows: Array) -> "ClientRows":
         """Some of the rows."""
         picked = torch.from_numpy(rows).to(self.targets.device)
-        return Client(self.inputs[picked], self.targets[picked])
+        return ClientRows(self.inputs[picked], self.targets[picked])
 
 
 class Slot(NamedTuple):
@@ -47,7 +47,7 @@ def trainable(module: nn.Module) -> list[nn.Parameter]:
 class Host:
     """f_i, its gradient and its local steps, for NumPy vectors."""
 
-    def __init__(self, module: nn.Module, loss: Loss, clients: list[Client], l2: float) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, clients: list[ClientRows], l2: float) -> None:
         self.module = copy.deepcopy(module)
         self.loss_function = loss
         self.clients = clients
@@ -129,7 +129,7 @@ class Host:
                 self._known[client] = known
             return known[1:]
 
-    def _slope_at(self, x: Tensor, rows: Client) -> Tensor:
+    def _slope_at(self, x: Tensor, rows: ClientRows) -> Tensor:
         """∇f_i(x) over these rows, good until the next call; the loss is left in `_value`."""
         self._x.copy_(x)
         self._slope.zero_()

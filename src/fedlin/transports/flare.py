@@ -5,6 +5,7 @@ whoever starts the process, in its environment, as an entry point "package.modul
 FLARE sends arrays in transactions of their own, which are slower and outlast the timeout of a client that died.
 """
 
+import logging
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
+_CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
 _THREADS = 64  # calls under way at once; a late client holds one until its timeout
 
 
@@ -95,6 +97,7 @@ class FlareServer:
     @_main
     def run(self) -> None:
         """The job's main function."""
+        logging.getLogger(_CALLS).setLevel(logging.WARNING)
         transport = FlareTransport(collab.clients)
         try:
             _program()(transport, _whereabouts()[1])

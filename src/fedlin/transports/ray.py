@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedlin.checks import positive_integer
 from fedlin.errors import ArgumentError
 from fedlin.transports.transport import Enough, Handler
 
@@ -31,7 +32,8 @@ class RayTransport:
     def __init__(self, make: Callable[[str], Handler], names: Sequence[str], workers: int | None = None) -> None:
         if not names or len(set(names)) != len(names):
             raise ArgumentError(f"names = {list(names)!r} is not allowed: give each client a name of its own.")
-        count = min(len(names), workers or os.cpu_count() or 1)
+        most = (os.cpu_count() or 1) if workers is None else positive_integer("workers", workers)
+        count = min(len(names), most)
         ray, self._started = _start(count)
         self._ray = ray
         actor = ray.remote(num_cpus=1, max_restarts=-1)(_Shard)
@@ -105,7 +107,8 @@ class _Shard:
 def _start(cores: int) -> tuple[Any, bool]:
     """Ray, and whether it was started here."""
     late = "ray" in sys.modules and any(name not in os.environ for name in _SETTINGS)
-    os.environ.update({name: os.environ.get(name, value) for name, value in _SETTINGS.items()})
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:

@@ -14,7 +14,7 @@ from fedlin.engines import wire
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation.contract import Contract
 from fedlin.engines.federation.phases import work
-from fedlin.engines.federation.secret import own_secret, words
+from fedlin.engines.federation.secret import fresh, secret_words
 from fedlin.engines.federation.store import ROOT, Record, Store
 from fedlin.engines.requirements import check_prox
 from fedlin.engines.wire import Kind, Reply, Stamp
@@ -59,8 +59,7 @@ class Client:
         self.weight = positive("weight", weight)
         self.folder = None if folder is None else open_folder(folder)
         self._stores: dict[bytes, Store] = {}
-        noised = any(mechanism is not None and not mechanism.central for mechanism in algorithm.mechanisms)
-        self._secret = words(own_secret(self.folder) if secret is None and noised else secret or b"")
+        self._secret = secret_words(secret, algorithm, self.folder, central=False)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
@@ -115,8 +114,9 @@ class Client:
         problem, dtype = self.problem, self.contract.dtype
         run = work(self.contract.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
         numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
+        secret = fresh(self._secret, request)
         state, upload, calls = run(
-            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), self._secret
+            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), secret
         )
         reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), Reply(request, int(calls)), wire.pack(upload))
         store.put(request, Record(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))

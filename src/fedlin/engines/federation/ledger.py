@@ -1,6 +1,7 @@
 """What a federation did: a line of JSON for every round and event, and the result at the end."""
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from fedlin.result import Status
 
 Array = NDArray[Any]
+LOG = "log.jsonl"
 SUMS = ("bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds")
 
 
@@ -54,27 +56,40 @@ class FederationResult:
         return len(self.move) - 1
 
 
+def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a file, or those within its `last` bytes; a line that is not whole is left out."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0 if last is None else max(0, size - last))
+        content = file.read().decode()
+    found = []
+    for text in content.splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:  # cut off by a crash
+            continue
+    return found
+
+
 class Ledger:
     """Lines in `log.jsonl`, if there is a folder; after a restart the latest line of a round is the one that counts."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.path = None if folder is None else folder / "log.jsonl"
-        self.lines: dict[int, dict[str, Any]] = {}
+        self.path = None if folder is None else folder / LOG
+        self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
         self.events: list[dict[str, Any]] = []
 
     def resume(self, rounds: int) -> None:
         """Read what was written before this process began, up to so many rounds."""
         if self.path is None or not self.path.exists():
             return
-        content = self.path.read_text(encoding="utf-8")
-        if content and not content.endswith("\n"):  # cut off by a crash
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write("\n")
-        for text in content.splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue
+        with open(self.path, "ab+") as file:
+            file.seek(max(0, file.tell() - 1))
+            if file.read() not in (b"", b"\n"):  # cut off by a crash
+                file.write(b"\n")
+        for line in read_lines(self.path):
             if "event" in line:
                 self.events.append(line)
             elif line["round"] <= rounds:
@@ -82,7 +97,7 @@ class Ledger:
 
     def last(self, name: str) -> float:
         """The latest of a sum."""
-        return self.lines[max(self.lines)][name] if self.lines else 0
+        return next(reversed(self.lines.values()))[name] if self.lines else 0
 
     def note(self, event: str, played: int, **facts: Any) -> None:
         """Something worth knowing happened after so many rounds."""

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedlin.core import Algorithm, Central, Phase
+from fedlin.core import Algorithm, Central, Key, Phase
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
 from fedlin.payloads import decode
@@ -15,6 +15,13 @@ from fedlin.problems.objective import Objective, Sampling
 
 def _phase(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Phase[Any, Any]:
     return algorithm.phases_in(opening)[number]
+
+
+def _hidden(key: Key, secret: tuple[Any, ...]) -> Key:
+    """A key that only who knows the secret can have; the key itself where there is none."""
+    for word in secret:
+        key = jax.random.fold_in(key, word)
+    return key
 
 
 @cache
@@ -46,9 +53,7 @@ def work(
         secret: tuple[Any, ...],
     ) -> Any:
         keys = phase_keys(jax.random.key(seed), round_index, number)
-        own = keys.client(client)
-        for word in secret:
-            own = jax.random.fold_in(own, word)
+        own = _hidden(keys.client(client), secret)
         local, counter = make_local(objective, sampling, data, noise, tau, eta, own, keys.shared)
         after, upload = phase.client(state, decode(message), local)
         return after, upload, jnp.asarray(counter.calls, jnp.int32)
@@ -67,11 +72,21 @@ def gradient_norm(algorithm: Algorithm[Any, Any], opening: bool, number: int) ->
 def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
     """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
 
-    The mean is over those who answered, in the order of their numbers and not of their arrival.
+    The mean is over those who answered, in the order of their numbers and not of their arrival. The `secret` is the
+    server's, since every client knows the seed.
     """
     phase = _phase(algorithm, opening, number)
 
-    def run(server: Any, uploads: Any, weight: Any, present: Any, eta: Any, seed: Any, round_index: Any) -> Any:
+    def run(
+        server: Any,
+        uploads: Any,
+        weight: Any,
+        present: Any,
+        eta: Any,
+        seed: Any,
+        round_index: Any,
+        secret: tuple[Any, ...],
+    ) -> Any:
         keys = phase_keys(jax.random.key(seed), round_index, number)
         total = jnp.sum(weight)
         mean_eta = weight @ eta / total
@@ -80,6 +95,7 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
         answered = answered / jnp.sum(answered)
         decoded = jax.vmap(decode, axis_size=weight.shape[0])(uploads)  # an upload may be empty
         mean = jax.tree.map(lambda leaf: jnp.tensordot(answered, leaf, 1), decoded)
-        return phase.server(server, mean, Central(share, keys.server, keys.shared, mean_eta, jnp.max(answered)))
+        own = _hidden(keys.server, secret)
+        return phase.server(server, mean, Central(share, own, keys.shared, mean_eta, jnp.max(answered)))
 
     return jax.jit(run)

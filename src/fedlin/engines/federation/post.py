@@ -96,10 +96,10 @@ def sort_uploads(letters: Mapping[str, Letter], like: Message, norm_bound: float
         if letter.kind == Kind.LOST:
             lost.append(name)
             continue
+        if letter.kind != Kind.UPLOAD:
+            declined[name] = reason(letter)
+            continue
         try:
-            if letter.kind != Kind.UPLOAD:
-                declined[name] = reason(letter)
-                continue
             upload = wire.unpack(letter.body, like)
             _check_norm(upload, norm_bound)
         except WireError as cause:
@@ -112,10 +112,13 @@ def sort_uploads(letters: Mapping[str, Letter], like: Message, norm_bound: float
 
 
 def reason(letter: Letter) -> str:
-    """Why a client refused."""
+    """Why a client gave no answer of the kind it was asked for."""
     if letter.kind != Kind.REFUSED:
         return f"a {letter.kind.name} message is no answer here."
-    return str(wire.read_facts(letter.body).get("reason", "no reason given"))[:1000]
+    try:
+        return str(wire.read_facts(letter.body).get("reason", "no reason given"))[: wire.REASON_LIMIT]
+    except WireError as cause:
+        return str(cause)
 
 
 def _check_norm(upload: Message, bound: float | None) -> None:

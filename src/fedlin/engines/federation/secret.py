@@ -1,31 +1,50 @@
-"""Randomness no one else can repeat: what makes a client's noise its own."""
+"""Randomness no one else can repeat: what makes noise for privacy the own of who adds it."""
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedlin.errors import ArgumentError
+from fedlin.core import Algorithm
+from fedlin.engines import wire
+from fedlin.engines.checkpoint import write_whole
+from fedlin.errors import ArgumentError, CheckpointError
 
 LENGTH = 16  # bytes
+Words = tuple[np.uint32, ...]
 
 
-def own_secret(folder: Path | None) -> bytes:
+def secret_words(given: bytes | None, algorithm: Algorithm[Any, Any], folder: Path | None, *, central: bool) -> Words:
+    """The secret as given; else one of its own where the algorithm has this side add noise, and none elsewhere."""
+    if given is None:
+        noised = any(mechanism is not None and mechanism.central == central for mechanism in algorithm.mechanisms)
+        given = _own_secret(folder) if noised else b""
+    return words(given)
+
+
+def fresh(secret: Words, about: bytes) -> Words:
+    """The secret for one use: noise that came twice could be taken off by subtracting what it was added to."""
+    return (*secret, *words(wire.identify(about))) if secret else ()
+
+
+def _own_secret(folder: Path | None) -> bytes:
     """The secret kept in `folder`, drawn from the operating system the first time; a passing one without a folder."""
     if folder is None:
         return os.urandom(LENGTH)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "secret"
     if not path.exists():
-        # Written whole under another name first: a crash leaves either no secret or a complete one.
-        draft = folder / f"secret.{os.getpid()}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(os.urandom(LENGTH))
-        draft.replace(path)
-    return path.read_bytes()
+        write_whole(path, os.urandom(LENGTH), mode=0o600)
+    secret = path.read_bytes()
+    if len(secret) != LENGTH:
+        raise CheckpointError(
+            f"{path} has {len(secret)} bytes and a secret {LENGTH}: the noise would be no secret. Remove the file: a "
+            "new one is drawn."
+        )
+    return secret
 
 
-def words(secret: bytes) -> tuple[np.uint32, ...]:
+def words(secret: bytes) -> Words:
     """The secret as numbers a key can be folded with.
 
     >>> words(bytes([1, 0, 0, 0, 2, 0, 0, 0]))

@@ -21,6 +21,7 @@ from fedlin.engines.federation.policy import Policy
 from fedlin.engines.federation.post import Post
 from fedlin.engines.federation.progress import Progress, Saves
 from fedlin.engines.federation.roster import Roster
+from fedlin.engines.federation.secret import secret_words
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.turn import Diverged, Turn, take_turn
 from fedlin.engines.federation.waiting import Waiting
@@ -47,6 +48,7 @@ def serve(
     x0: ArrayLike | None = None,
     dtype: DTypeLike = np.float64,
     seed: int = 0,
+    secret: bytes | None = None,
     policy: Policy | None = None,
     folder: str | PathLike[str] | None = None,
     expect: int | Sequence[str] | None = None,
@@ -58,6 +60,8 @@ def serve(
     The run begins once `expect` clients (a number, or their names) can be reached; the plan's entries belong to them in
     the order of their names. With a `folder` the server saves after every round, and the same call goes on from there.
     It ends early when the model moves by at most `stop`, or when `on_round(rounds played, x, measures)` returns True.
+    Where the method has the server add noise for privacy, it also depends on a `secret`, as a `Client`'s does: every
+    client knows the seed. secret=b"" draws as `simulate` does.
 
     >>> import fedlin
     >>> from fedlin.transports.loopback import Loopback
@@ -99,6 +103,7 @@ def serve(
             plan,
             rounds,
             int(seed),
+            secret_words(secret, algorithm, place, central=True),
             policy,
             expect,
             Post(transport, run, policy, waiting),
@@ -147,8 +152,8 @@ def _play(session: Session, stop: float | None, on_round: OnRound | None) -> Fed
                 status = "diverged"
                 break
             line = _commit(session, turn, attempts, clock)
-            asked = on_round is not None and on_round(progress.round, progress.x, line) is True
-            if asked or (stop is not None and line["move"] <= stop):
+            enough = on_round is not None and on_round(progress.round, progress.x, line) is True
+            if enough or (stop is not None and line["move"] <= stop):
                 status = "stopped"
                 break
     if status != "done":

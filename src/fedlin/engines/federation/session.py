@@ -15,6 +15,7 @@ from fedlin.engines.federation.policy import Policy
 from fedlin.engines.federation.post import Letter, Post
 from fedlin.engines.federation.progress import Progress, Saves
 from fedlin.engines.federation.roster import Roster
+from fedlin.engines.federation.secret import Words
 from fedlin.plan import Plan
 
 
@@ -26,6 +27,7 @@ class Session:
     plan: Plan
     rounds: int
     seed: int
+    secret: Words
     policy: Policy
     expect: int | Sequence[str] | None
     post: Post

@@ -46,7 +46,7 @@ class Store:
     def get(self, name: bytes) -> Record | None:
         """The record of this name, or None if it is not here or damaged."""
         if name not in self._records and name in self._rounds and self.folder is not None:
-            found = self._read(self._path(name))
+            found = self._read(self._path(name, self._rounds[name]))
             if found is not None:
                 self._records[name] = found
         return self._records.get(name)
@@ -59,33 +59,34 @@ class Store:
                 f"{self.contract.algorithm.name} leaves a client with another structure of state after a missed phase: "
                 "its phases must each leave one structure, whatever went before."
             )
-        self._records[name] = record
-        self._rounds[name] = record.round
         if self.folder is not None:
             leaves = jax.tree.leaves(record.state)
             arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
             place = np.array([record.round, record.opening, record.phase])
             parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
-            checkpoint.write(
-                self._path(name), self._identity, {**arrays, "place": place, "parent": parent, "reply": reply}
-            )
-        self._prune(name, record.round)
+            named = {**arrays, "place": place, "parent": parent, "reply": reply}
+            checkpoint.write(self._path(name, record.round), self._identity, named)
+        self._records[name] = record
+        self._rounds[name] = record.round
+        self._prune(name)
 
-    def _prune(self, name: bytes, newest: int) -> None:
-        if any(number > newest for number in self._rounds.values()):
-            return  # an old message came again: what followed it may still be needed
-        kept, current = {name}, self._records[name]
-        while current.round > newest - DEPTH and current.parent != ROOT:
-            kept.add(current.parent)
-            before = self.get(current.parent)
-            if before is None:
-                break
-            current = before
+    def _prune(self, name: bytes) -> None:
+        kept, newest = self._history(name), max(self._rounds.values())
+        if self._rounds[name] < newest:  # an old message came again: what followed it may still be needed
+            kept.update(*(self._history(other) for other, number in self._rounds.items() if number == newest))
         for other in set(self._rounds) - kept:
             if self.folder is not None:
-                self._path(other).unlink(missing_ok=True)
+                self._path(other, self._rounds[other]).unlink(missing_ok=True)
             self._records.pop(other, None)
             del self._rounds[other]
+
+    def _history(self, name: bytes) -> set[bytes]:
+        """The states that led to this one, as far back as a round can be replayed, and itself."""
+        found, last = {name}, self._rounds[name]
+        while (record := self.get(name)) is not None and record.round > last - DEPTH and record.parent != ROOT:
+            name = record.parent
+            found.add(name)
+        return found
 
     @property
     def _identity(self) -> dict[str, str]:
@@ -94,9 +95,9 @@ class Store:
     def _like(self, opening: bool, phase: int) -> Any:
         return self.contract.shapes.client if phase < 0 else self.contract.phase(opening, phase).client
 
-    def _path(self, name: bytes) -> Path:
+    def _path(self, name: bytes, number: int) -> Path:
         assert self.folder is not None
-        return self.folder / f"{self._rounds[name]:010d}-{name.hex()}.state"
+        return self.folder / f"{number:010d}-{name.hex()}.state"
 
     def _read(self, path: Path) -> Record | None:
         try:

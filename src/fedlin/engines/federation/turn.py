@@ -8,7 +8,8 @@ import numpy as np
 
 from fedlin.engines import wire
 from fedlin.engines.federation.phases import broadcast, gradient_norm, update
-from fedlin.engines.federation.post import Sorted, sort_uploads
+from fedlin.engines.federation.post import Sorted, reason, sort_uploads
+from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
 from fedlin.engines.wire import Kind, Stamp, Task
 from fedlin.payloads import size
@@ -82,18 +83,18 @@ def take_turn(session: Session, asked: Sequence[str]) -> Turn | None:
 def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
     """Give those who have yet to begin the model everyone began from; who has begun by now."""
     progress, roster = session.progress, session.roster
-    short = sum(roster[name].base is not None for name in asked) < needed
-    origin = progress.origin
-    body = wire.pack(origin) if np.any(origin) else b""
-    request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
-    # One that stays silent costs a timeout, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
-    due = (name for name in asked if short or roster[name].absences & (roster[name].absences - 1) == 0)
-    late = {name: request for name in due if roster[name].base is None}
+    late = [name for name in asked if roster[name].base is None]
+    if len(asked) - len(late) >= needed:
+        # One that stays silent costs a timeout, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
+        late = [name for name in late if roster[name].absences & (roster[name].absences - 1) == 0]
     if late:
-        letters, _ = session.ask("begin", late)
-        for name, letter in letters.items():
-            if letter.kind == Kind.BEGUN:
-                roster[name].base = wire.identify(request).hex()
+        body = wire.pack(progress.origin) if np.any(progress.origin) else b""
+        request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
+        letters, _ = session.ask("begin", dict.fromkeys(late, request))
+        begun = {name for name, letter in letters.items() if letter.kind == Kind.BEGUN}
+        for name in begun:
+            roster[name].base = wire.identify(request).hex()
+        session.tell_once("declined", {name: reason(letters[name]) for name in letters.keys() - begun})
     return [name for name in asked if roster[name].base is not None]
 
 
@@ -102,7 +103,6 @@ def _lose(session: Session, found: Sorted, bases: dict[str, str]) -> None:
     for name in found.lost:
         if bases[name] == session.roster[name].base:
             session.lose(name)
-            return
 
 
 def _average(session: Session, server: Any, found: Sorted, like: Any, eta: Any, opening: bool, number: int) -> Any:
@@ -120,4 +120,5 @@ def _average(session: Session, server: Any, found: Sorted, like: Any, eta: Any, 
         steps,
         np.uint32(session.seed),
         np.int32(session.progress.round),
+        fresh(session.secret, wire.pack(stacked)) if session.secret else (),
     )

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+WAITING = "waiting.jsonl"
+
 
 class Waiting:
     """A line when clients are asked, one for each that answers, one when the server goes on; none without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
         # Kept open: a file that is emptied and closed for every exchange is a wait for the disk every time.
-        self._file = None if folder is None else open(folder / "waiting.jsonl", "w", encoding="utf-8")  # noqa: SIM115
+        self._file = None if folder is None else open(folder / WAITING, "w", encoding="utf-8")  # noqa: SIM115
 
     def ask(self, played: int, phase: str, names: Sequence[str]) -> None:
         """An exchange begins, and the one before is forgotten."""
