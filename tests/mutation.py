@@ -36,8 +36,8 @@ from mutants import Mutant, mutants
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 TABLE = tomllib.loads((HERE / "mutation.toml").read_text(encoding="utf-8"))
-CPU_SECONDS = 90  # after which a mutant is taken to run for ever
-MEMORY = 12 << 30
+CPU_SECONDS = 10  # and five times what the tests take unmutated: after that a mutant is taken to run for ever
+MEMORY = 6 << 30
 
 
 def source(module: str, root: Path = ROOT) -> Path:
@@ -84,14 +84,14 @@ class Selection:
             self.failed.append(report.nodeid)
 
 
-def run_tests(tree: Path, module: str, order: list[str] | None) -> dict[str, Any]:
+def run_tests(tree: Path, module: str, order: list[str] | None, cpu_seconds: float) -> dict[str, Any]:
     """In a fork: all the module's tests if there is no order yet, else those in it up to the first failure."""
     outcome = tree / "outcome.json"
     outcome.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
         try:
-            _be_the_judge(tree, module, order, outcome)
+            _be_the_judge(tree, module, order, round(cpu_seconds), outcome)
         finally:
             os._exit(1)
     _, status = os.waitpid(child, 0)
@@ -103,14 +103,14 @@ def run_tests(tree: Path, module: str, order: list[str] | None) -> dict[str, Any
     return told
 
 
-def _be_the_judge(tree: Path, module: str, order: list[str] | None, outcome: Path) -> None:
+def _be_the_judge(tree: Path, module: str, order: list[str] | None, cpu_seconds: int, outcome: Path) -> None:
     import jax
     import pytest
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that forked it
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS * (1 if order else 10), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.alarm(CPU_SECONDS * 10)  # for one that waits instead of working
+    signal.alarm(cpu_seconds * 10)  # for one that waits instead of working
     os.chdir(tree)
     with open("log", "w") as log:
         os.dup2(log.fileno(), 1)
@@ -171,14 +171,14 @@ class Bench:
 
     @classmethod
     def rehearse(cls, module: str) -> Rehearsal:
-        told = run_tests(cls.tree, module, None)
+        told = run_tests(cls.tree, module, None, cpu_seconds=900)
         failed, seconds = told.get("failed", ["took too long"]), told.get("seconds", {})
         order = sorted(set(seconds) - set(failed), key=lambda name: float(seconds[name]))
         return Rehearsal(module, order, sum(seconds.values()), failed)
 
     @classmethod
-    def judge(cls, task: tuple[Mutant, list[str]]) -> dict[str, Any]:
-        mutant, order = task
+    def judge(cls, task: tuple[Mutant, Rehearsal]) -> dict[str, Any]:
+        mutant, rehearsal = task
         file = source(mutant.module, cls.tree)
         original = file.read_text(encoding="utf-8")
         code = mutant.applied(original)
@@ -186,7 +186,7 @@ class Bench:
         begun = time.monotonic()
         try:
             file.write_text(code, encoding="utf-8")
-            told = run_tests(cls.tree, mutant.module, order)
+            told = run_tests(cls.tree, mutant.module, rehearsal.order, CPU_SECONDS + 5 * rehearsal.seconds)
         finally:
             file.write_text(original, encoding="utf-8")
         failed = told.get("failed", [])
@@ -242,7 +242,7 @@ def judge_all(todo: list[Mutant], processes: int, minutes: float, results: Path)
                     own = [mutant for mutant in todo if mutant.module == answer.module and answer.order]
                     left += len(own)
                     for mutant in own:
-                        submit(Bench.judge, (mutant, answer.order))
+                        submit(Bench.judge, (mutant, answer))
                 elif isinstance(answer, BaseException):
                     raise answer
                 else:
@@ -277,7 +277,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--minutes", type=float, default=120.0, help="0 to report only")
-    parser.add_argument("--again", action="store_true", help="judge the survivors once more")
+    parser.add_argument("--again", action="store_true", help="judge the survivors once more, and nothing else")
     given = parser.parse_args()
 
     everything = [
@@ -294,8 +294,8 @@ def main() -> int:
         return {line["key"]: line for line in map(json.loads, given.results.read_text().splitlines())}
 
     known = judged()
-    settled = {key for key, line in known.items() if not (given.again and line["outcome"] == "survived")}
-    todo = [mutant for mutant in chosen if mutant.key not in settled]
+    survivors = {key for key, line in known.items() if line["outcome"] == "survived"}
+    todo = [mutant for mutant in chosen if (mutant.key in survivors if given.again else mutant.key not in known)]
     print(f"{len(everything)} mutants, {len(todo)} to judge")
     if todo and given.minutes > 0:
         judge_all(todo, given.processes, given.minutes, given.results)
