@@ -49,12 +49,13 @@ SINGULAR = problems.quadratic(np.array([np.diag([4.0, 0.0]), np.diag([2.0, 0.0])
         (lambda p, tau: theory.server_sparse(p, tau, 4.0), 1 / (8 * L)),
         (lambda p, tau: theory.server_sparse(p, tau, 2.5), 1 / (2 * (2 + sqrt(2.5)) * L)),
         (lambda p, tau: theory.server_feedback(p, tau, 2.5), 1 / (180 * L)),
+        (lambda p, tau: theory.server_feedback(p, tau, 1.0), 1 / (72 * L)),
         (lambda p, tau: theory.client_feedback(p, tau, 2.0, C=3.0), 1 / (432 * L)),
         (lambda p, tau: theory.client_feedback(p, tau, 2.0), 1 / (144 * L * theory.dissimilarity(PROBLEM).C)),
     ],
     ids=[
         "theorem 1", "theorem 2", "theorem 2, last", "theorem 3", "theorem 4", "theorem 5", "theorem 5, given",
-        "theorem 7", "theorem 7, other", "theorem 8", "theorem 9", "theorem 9, own C",
+        "theorem 7", "theorem 7, other", "theorem 8", "theorem 8, nothing left out", "theorem 9", "theorem 9, own C",
     ],
 )  # fmt: skip
 def test_step_sizes(make: Callable[[Any, Any], Plan], eta_bar: float) -> None:
@@ -79,8 +80,8 @@ def test_ef21_steps_by_the_formula_without_theta_and_beta() -> None:
     q = 1 - 1 / delta
     smooth = 1 / (L + sqrt(2) * mean_square * delta * (sqrt(q) + q))
     assert theory.ef21(PROBLEM, delta).eta == pytest.approx(min(smooth, (1 - sqrt(q)) / (2 * MU)), rel=1e-13)
-    spheres = problems.quadratic(2 * np.stack([np.eye(D)] * M), np.ones((M, D)))
-    assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 4, rel=1e-13)
+    spheres = problems.quadratic(0.7 * np.stack([np.eye(D)] * M), np.ones((M, D)))
+    assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 1.4, rel=1e-13)
     flat = 1 / (4 + sqrt(2) * sqrt(10) * delta * (sqrt(q) + q))  # μ = 0, L_i = 4 and 2
     assert theory.ef21(SINGULAR, delta).eta == pytest.approx(flat, rel=1e-13)
 
@@ -299,6 +300,19 @@ def test_dissimilarity_holds_everywhere_and_is_attained(problem: Quadratic, fact
     direction = inverse @ np.linalg.eigh(inverse @ S @ inverse)[1][:, -1]
     slightly_less = excess(problem, (x + 1e6 * direction)[None], 0.99 * least)
     assert slightly_less.max() > 1e6  # and below the least C no D holds at all
+
+
+@pytest.mark.parametrize(("smallest", "known"), [(1.1, True), (0.9, False)], ids=["full rank", "singular"])
+def test_dissimilarity_needs_a_hessian_of_full_rank(smallest: float, known: bool) -> None:
+    """Singular is what NumPy's `matrix_rank` takes for it: an eigenvalue of at most λ_max d eps."""
+    H = np.diag([smallest * 7 * 3 * np.finfo(np.float64).eps, 1.0, 7.0])
+    problem = problems.quadratic(np.stack([H, H]), np.zeros((2, 3)))
+    assert (np.linalg.matrix_rank(H) == 3) == known
+    if known:
+        assert theory.dissimilarity(problem) == pytest.approx((2.0, 0.0))
+    else:
+        with pytest.raises(UnknownError, match="singular"):
+            theory.dissimilarity(problem)
 
 
 def test_dissimilarity_of_identical_clients() -> None:

@@ -59,6 +59,24 @@ def by_s_local_svrg() -> Array:
     return reference.s_local_svrg(A, B, TAU, ETA, X0, ROUNDS, renewed)
 
 
+def by_scaffnew() -> Array:
+    """Local steps until the coin of the round falls, p = 1/4; then the mean, and h_i by how far it is from x_i."""
+    p = 0.25
+    luck = [1 - float(jax.random.uniform(keys(t).shared, (), jnp.float32)) for t in range(ROUNDS)]
+    counts = [1 + int(np.log(value) / np.log(1 - p)) for value in luck]
+    assert min(counts) == 1
+    x, h = np.tile(X0, (CLIENTS, 1)), np.zeros((CLIENTS, DIM))
+    expected = [X0]
+    for count in counts:
+        for _ in range(count):
+            x = x - ONE_ETA * (np.einsum("ijk,ik->ij", A, x) - B - h)
+        mean = x.mean(axis=0)
+        h = h + p / ONE_ETA * (mean[None] - x)
+        x = np.tile(mean, (CLIENTS, 1))
+        expected.append(mean)
+    return np.array(expected)
+
+
 Case = tuple[Algorithm[Any, Any], fedlin.Plan, Callable[[], Array]]
 ONE_STEP_SIZE = fedlin.Plan(TAU, ONE_ETA)
 SPLITTING = fedlin.Plan(1, PROX_STEP)
@@ -103,6 +121,7 @@ CASES: dict[str, Case] = {
         fedlin.Plan(4, 0.05),
         lambda: reference.fedac(A, B, 4, 0.05, 0.2, X0, ROUNDS),
     ),
+    "scaffnew": (fedlin.scaffnew(), fedlin.Plan(4, ONE_ETA), by_scaffnew),
     "s-local-svrg": (fedlin.s_local_svrg(0.3), plan(), by_s_local_svrg),
 }
 
