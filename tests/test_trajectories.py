@@ -11,8 +11,10 @@ import pytest
 import fedlin
 import reference
 from fedlin import natural, plain, top_k
+from fedlin.algorithms.s_local_svrg import SvrgClient
 from fedlin.core import Algorithm
 from fedlin.engines.keys import PhaseKeys, phase_keys
+from fedlin.engines.local import make_local
 from fedlin.precision import precision
 from fedlin.theory import surrogate
 from quadratics import CLIENTS, DIM, ETA, ROUNDS, TAU, X0, A, Array, B, assert_close, plan, problem
@@ -199,6 +201,20 @@ def test_fedlin_with_innovations_at_the_clients() -> None:
     algorithm = fedlin.fedlin(uplink=fedlin.innovation(top_k(2)))
     result = fedlin.simulate(algorithm, problem(), plan(), ROUNDS, x0=X0)
     assert_close(result.iterates, np.array(expected), 1e-10)
+
+
+def test_s_local_svrg_sends_zeros_where_it_takes_no_gradient() -> None:
+    """Once begun, with a coin that does not fall: the reference point stays, and the message says nothing."""
+    x = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
+    shared = next(keys(t).shared for t in range(ROUNDS) if jax.random.uniform(keys(t).shared, (), jnp.float32) > 0.3)
+    with precision(np.float64):
+        data = jax.tree.map(lambda leaf: leaf[0], problem().data)
+        tau, eta = jnp.asarray(3, jnp.int32), jnp.asarray(0.1)
+        local, _ = make_local(problem().objective, None, data, None, tau, eta, keys(0).client(0), shared)  # type: ignore[arg-type]
+        state = SvrgClient(None, jnp.asarray(X0), jnp.ones((), bool))
+        after, message = fedlin.s_local_svrg(0.3).phases[0].client(state, jnp.asarray(x), local)
+    np.testing.assert_array_equal(message, np.zeros(DIM))
+    np.testing.assert_array_equal(after.y, X0)
 
 
 @pytest.mark.parametrize("option", [1, 2])
