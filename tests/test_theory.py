@@ -79,6 +79,7 @@ def test_ef21_steps_by_the_formula_without_theta_and_beta() -> None:
     delta, mean_square = 2.5, sqrt(np.mean(np.linalg.eigvalsh(PROBLEM.data.A)[:, -1] ** 2))
     q = 1 - 1 / delta
     smooth = 1 / (L + sqrt(2) * mean_square * delta * (sqrt(q) + q))
+    assert theory.ef21(PROBLEM, delta).tau == 1
     assert theory.ef21(PROBLEM, delta).eta == pytest.approx(min(smooth, (1 - sqrt(q)) / (2 * MU)), rel=1e-13)
     spheres = problems.quadratic(0.7 * np.stack([np.eye(D)] * M), np.ones((M, D)))
     assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 1.4, rel=1e-13)
