@@ -94,13 +94,13 @@ def run_tests(tree: Path, module: str, order: list[str] | None, cpu_seconds: flo
             _be_the_judge(tree, module, order, round(cpu_seconds), outcome)
         finally:
             os._exit(1)
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    told: dict[str, Any] = {"cpu": round(used.ru_utime + used.ru_stime, 2)}
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM):
-        return {"timeout": True}
+        return {**told, "timeout": True}
     if not outcome.exists():
-        return {"failed": [f"the process ended with status {status}"], "seconds": {}}
-    told: dict[str, Any] = json.loads(outcome.read_text())
-    return told
+        return {**told, "failed": [f"the process ended with status {status}"], "seconds": {}}
+    return {**told, **json.loads(outcome.read_text())}
 
 
 def _be_the_judge(tree: Path, module: str, order: list[str] | None, cpu_seconds: int, outcome: Path) -> None:
@@ -183,7 +183,6 @@ class Bench:
         original = file.read_text(encoding="utf-8")
         code = mutant.applied(original)
         Path(cache_from_source(str(file))).unlink(missing_ok=True)
-        begun = time.monotonic()
         try:
             file.write_text(code, encoding="utf-8")
             told = run_tests(cls.tree, mutant.module, rehearsal.order, CPU_SECONDS + 5 * rehearsal.seconds)
@@ -193,7 +192,7 @@ class Bench:
         outcome = "timeout" if "timeout" in told else "killed" if failed else "survived"
         changes = list(difflib.unified_diff(original.splitlines(), code.splitlines(), n=0, lineterm=""))[3:]
         after = "\n".join(line[1:].strip() for line in changes if line.startswith("+"))
-        rest = {"after": after, "diff": changes, "by": failed[:1], "seconds": round(time.monotonic() - begun, 2)}
+        rest = {"after": after, "diff": changes, "by": failed[:1], "seconds": told["cpu"]}
         return {"key": mutant.key, "outcome": outcome, **mutant._asdict(), **rest}
 
 
@@ -265,7 +264,10 @@ def report(judged: dict[str, dict[str, Any]], everything: list[Mutant]) -> float
             told[group] += line["outcome"] == "survived" and line["after"] in same
     for group in sorted(all_of):
         print(f"{group:32}{killed[group]:6} of {all_of[group]:5} killed, {told[group]:4} known to be the same")
-    print(f"{len(everything) - len(known)} of {len(everything)} not judged")
+    spent = sum(line["seconds"] for line in known) / 60
+    print(
+        f"{len(everything) - len(known)} of {len(everything)} not judged; the others took {spent:.0f} minutes of a core"
+    )
     return killed["all"] / max(1, all_of["all"])
 
 
