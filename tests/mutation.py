@@ -36,8 +36,8 @@ from mutants import Mutant, mutants
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 TABLE = tomllib.loads((HERE / "mutation.toml").read_text(encoding="utf-8"))
-CPU_SECONDS = 90  # after which a mutant is taken to run for ever
-MEMORY = 12 << 30
+CPU_SECONDS = 10  # and five times what the tests take unmutated: after that a mutant is taken to run for ever
+MEMORY = 6 << 30
 
 
 def source(module: str, root: Path = ROOT) -> Path:
@@ -84,33 +84,33 @@ class Selection:
             self.failed.append(report.nodeid)
 
 
-def run_tests(tree: Path, module: str, order: list[str] | None) -> dict[str, Any]:
+def run_tests(tree: Path, module: str, order: list[str] | None, cpu_seconds: float) -> dict[str, Any]:
     """In a fork: all the module's tests if there is no order yet, else those in it up to the first failure."""
     outcome = tree / "outcome.json"
     outcome.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
         try:
-            _be_the_judge(tree, module, order, outcome)
+            _be_the_judge(tree, module, order, round(cpu_seconds), outcome)
         finally:
             os._exit(1)
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    told: dict[str, Any] = {"cpu": round(used.ru_utime + used.ru_stime, 2)}
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM):
-        return {"timeout": True}
+        return {**told, "timeout": True}
     if not outcome.exists():
-        return {"failed": [f"the process ended with status {status}"], "seconds": {}}
-    told: dict[str, Any] = json.loads(outcome.read_text())
-    return told
+        return {**told, "failed": [f"the process ended with status {status}"], "seconds": {}}
+    return {**told, **json.loads(outcome.read_text())}
 
 
-def _be_the_judge(tree: Path, module: str, order: list[str] | None, outcome: Path) -> None:
+def _be_the_judge(tree: Path, module: str, order: list[str] | None, cpu_seconds: int, outcome: Path) -> None:
     import jax
     import pytest
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that forked it
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS * (1 if order else 10), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    signal.alarm(CPU_SECONDS * 10)  # for one that waits instead of working
+    signal.alarm(cpu_seconds * 10)  # for one that waits instead of working
     os.chdir(tree)
     with open("log", "w") as log:
         os.dup2(log.fileno(), 1)
@@ -171,29 +171,28 @@ class Bench:
 
     @classmethod
     def rehearse(cls, module: str) -> Rehearsal:
-        told = run_tests(cls.tree, module, None)
+        told = run_tests(cls.tree, module, None, cpu_seconds=900)
         failed, seconds = told.get("failed", ["took too long"]), told.get("seconds", {})
         order = sorted(set(seconds) - set(failed), key=lambda name: float(seconds[name]))
         return Rehearsal(module, order, sum(seconds.values()), failed)
 
     @classmethod
-    def judge(cls, task: tuple[Mutant, list[str]]) -> dict[str, Any]:
-        mutant, order = task
+    def judge(cls, task: tuple[Mutant, Rehearsal]) -> dict[str, Any]:
+        mutant, rehearsal = task
         file = source(mutant.module, cls.tree)
         original = file.read_text(encoding="utf-8")
         code = mutant.applied(original)
         Path(cache_from_source(str(file))).unlink(missing_ok=True)
-        begun = time.monotonic()
         try:
             file.write_text(code, encoding="utf-8")
-            told = run_tests(cls.tree, mutant.module, order)
+            told = run_tests(cls.tree, mutant.module, rehearsal.order, CPU_SECONDS + 5 * rehearsal.seconds)
         finally:
             file.write_text(original, encoding="utf-8")
         failed = told.get("failed", [])
         outcome = "timeout" if "timeout" in told else "killed" if failed else "survived"
         changes = list(difflib.unified_diff(original.splitlines(), code.splitlines(), n=0, lineterm=""))[3:]
         after = "\n".join(line[1:].strip() for line in changes if line.startswith("+"))
-        rest = {"after": after, "diff": changes, "by": failed[:1], "seconds": round(time.monotonic() - begun, 2)}
+        rest = {"after": after, "diff": changes, "by": failed[:1], "seconds": told["cpu"]}
         return {"key": mutant.key, "outcome": outcome, **mutant._asdict(), **rest}
 
 
@@ -242,7 +241,7 @@ def judge_all(todo: list[Mutant], processes: int, minutes: float, results: Path)
                     own = [mutant for mutant in todo if mutant.module == answer.module and answer.order]
                     left += len(own)
                     for mutant in own:
-                        submit(Bench.judge, (mutant, answer.order))
+                        submit(Bench.judge, (mutant, answer))
                 elif isinstance(answer, BaseException):
                     raise answer
                 else:
@@ -265,7 +264,10 @@ def report(judged: dict[str, dict[str, Any]], everything: list[Mutant]) -> float
             told[group] += line["outcome"] == "survived" and line["after"] in same
     for group in sorted(all_of):
         print(f"{group:32}{killed[group]:6} of {all_of[group]:5} killed, {told[group]:4} known to be the same")
-    print(f"{len(everything) - len(known)} of {len(everything)} not judged")
+    spent = sum(line["seconds"] for line in known) / 60
+    print(
+        f"{len(everything) - len(known)} of {len(everything)} not judged; the others took {spent:.0f} minutes of a core"
+    )
     return killed["all"] / max(1, all_of["all"])
 
 
@@ -277,7 +279,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--minutes", type=float, default=120.0, help="0 to report only")
-    parser.add_argument("--again", action="store_true", help="judge the survivors once more")
+    parser.add_argument("--again", action="store_true", help="judge the survivors once more, and nothing else")
     given = parser.parse_args()
 
     everything = [
@@ -294,8 +296,8 @@ def main() -> int:
         return {line["key"]: line for line in map(json.loads, given.results.read_text().splitlines())}
 
     known = judged()
-    settled = {key for key, line in known.items() if not (given.again and line["outcome"] == "survived")}
-    todo = [mutant for mutant in chosen if mutant.key not in settled]
+    survivors = {key for key, line in known.items() if line["outcome"] == "survived"}
+    todo = [mutant for mutant in chosen if (mutant.key in survivors if given.again else mutant.key not in known)]
     print(f"{len(everything)} mutants, {len(todo)} to judge")
     if todo and given.minutes > 0:
         judge_all(todo, given.processes, given.minutes, given.results)

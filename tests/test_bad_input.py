@@ -22,6 +22,7 @@ A, B = np.stack([np.eye(D) * (i + 1) for i in range(M)]), np.ones((M, D))
 ROWS = np.random.default_rng(0).standard_normal((M, 4, D))
 LABELS = np.where(np.arange(12).reshape(M, 4) % 2, 1.0, -1.0)
 QUADRATIC = problems.quadratic(A, B)
+ONES = problems.quadratic(np.ones((2, 1, 1)), np.ones((2, 1)))
 LOGISTIC = problems.logistic(ROWS, LABELS, l2=0.1)
 BATCHES = problems.minibatch(LOGISTIC, 2)
 PLAN = Plan(2, 0.1)
@@ -620,6 +621,7 @@ CASES = [
     Case("delta, client", lambda: theory.client_feedback(QUADRATIC, 1, 0), ArgumentError, ("delta = 0", "at least 1")),
     Case("C", lambda: theory.client_feedback(QUADRATIC, 1, 2, C=-1.0), ArgumentError, ("C = -1.0", "above 0")),
     Case("C too small", lambda: theory.dissimilarity(QUADRATIC, 1.0), ArgumentError, ("C = 1.0", "above", "least")),
+    Case("C at the least", lambda: theory.dissimilarity(ONES, 1.0), ArgumentError, ("C = 1.0", "above 1,", "least")),
     Case("dissimilarity", lambda: theory.dissimilarity(LOGISTIC), UnknownError, ("quadratics only", "Logistic")),
     Case(
         "dissimilarity of a singular problem",
@@ -628,6 +630,8 @@ CASES = [
         ("Quadratic", "singular"),
     ),
     Case("eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.5), ArgumentError, ("eta_bar = 0.5", "1/(6L)")),
+    Case("no eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.0), ArgumentError, ("eta_bar = 0.0", "1/(6L)")),
+    Case("eta_bar at its limit", lambda: theory.noisy(QUADRATIC, 1, 1 / 18), ArgumentError, ("eta_bar", "1/(6L)")),
     Case("decay for two", lambda: theory.noisy_decaying(QUADRATIC, [2, 2], 5), PlanError, ("tau", "2", "array of 3")),
     Case("decay for no rounds", lambda: theory.noisy_decaying(QUADRATIC, [1], 0), ArgumentError, ("rounds = 0",)),
     Case(

@@ -220,6 +220,13 @@ def test_every_public_method_has_a_row() -> None:
     assert set(fedlin.algorithms.__all__) <= set(fedlin.__all__)
 
 
+@pytest.mark.parametrize("method", fedlin.algorithms.__all__)
+def test_a_factory_keeps_the_name_and_the_words_of_what_it_wraps(method: str) -> None:
+    made = getattr(fedlin.algorithms, method)
+    assert made.__name__ == method
+    assert f"{method}(" in made.__doc__  # its doctest
+
+
 @every_row()
 def test_the_state_keeps_its_structure(row: Row) -> None:
     """Trees, shapes, types and weak types are those of the start, after the first round and the next ones."""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
-from fedlin.cli_federation import _Lines
+from fedlin.deploy.cli import _Lines
 from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.driver import outcome
 from fedlin.deploy.kits import check_port

@@ -62,6 +62,19 @@ def test_compressed_is_fedlin_with_the_documented_links() -> None:
     np.testing.assert_array_equal(iterates(fedlin.compressed(2), plan), iterates(spelled, plan))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "in_full"),
+    [
+        (fedlin.ef21(fedlin.top_k(2)), True),
+        (fedlin.ef21(fedlin.identity()), False),  # as every round is
+        (fedlin.diana(fedlin.rand_k(2, unbiased=True), 0.4), False),  # its shift starts at zero
+    ],
+    ids=lambda a: str(getattr(a, "name", a)),
+)
+def test_a_first_round_in_full_is_asked_for_where_it_differs(algorithm: Algorithm[Any, Any], in_full: bool) -> None:
+    assert (algorithm.opening is not None) is in_full
+
+
 def test_ef21_keeps_its_promise() -> None:
     """gap_T ≤ (1 - ημ)^T gap_0 when the first gradients are exact (Theorem 2 with G_0 = 0)."""
     instance = problem()

@@ -126,12 +126,19 @@ def test_a_wrong_clip_or_noise_is_found(clip: float, noise: float) -> None:
 
 
 def test_the_engine_releases_the_same_noise() -> None:
-    """A round of `simulate` on many seeds: the mean's noise is scaled by the largest weight of those who answer."""
+    """A round of `simulate` on many seeds: the mean's noise is scaled by the largest weight of those who answer.
+
+    It is added to what the same clip gives without noise.
+    """
     instance = problem().weighted(np.arange(1.0, 1 + len(TAU)))
     runs = fedlin.simulate_many(fedlin.fedpaq(CENTRAL), instance, fedlin.Plan(2, 0.01), 1, seeds=list(range(4000)))
-    moves = np.stack([run.x for run in runs]) - X0
+    moves = np.stack([run.x for run in runs])
     largest = len(TAU) / sum(range(1, 1 + len(TAU)))
-    assert moves.std(axis=0).mean() == pytest.approx(2 * CLIP * NOISE * largest, rel=6 / sqrt(4000))
+    deviation = 2 * CLIP * NOISE * largest
+    assert moves.std(axis=0).mean() == pytest.approx(deviation, rel=6 / sqrt(4000))
+    silent = fedlin.fedpaq(privacy.gaussian(CLIP, 1e-12, where="central"))
+    without = simulate(silent, instance, fedlin.Plan(2, 0.01), 1).x
+    np.testing.assert_allclose(moves.mean(axis=0), without, rtol=0, atol=6 * deviation / sqrt(4000))
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 300])

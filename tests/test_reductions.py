@@ -85,12 +85,12 @@ def test_fedsplit_with_a_tiny_prox_step_is_gradient_descent() -> None:
 SAME_PROGRESS = fedlin.Plan.scaled(TAU, 0.04)
 
 
-@pytest.mark.parametrize("server_step", [1.0, 0.6])
-def test_fedcomgate_without_compression_is_scaffold(server_step: float) -> None:
+@pytest.mark.parametrize("options", [{}, {"server_step": 0.6}], ids=["as it is", "server step"])
+def test_fedcomgate_without_compression_is_scaffold(options: dict[str, Any]) -> None:
     """Tracking from δ_i = 0 is option II when all take η_i τ_i alike, with half the bytes up and one number more."""
     tracked, scaffold = (
         fedlin.simulate(method, problem(), SAME_PROGRESS, ROUNDS, x0=X0)
-        for method in (fedlin.fedcomgate(identity(), server_step), fedlin.scaffold(server_step=server_step))
+        for method in (fedlin.fedcomgate(identity(), **options), fedlin.scaffold(**options))
     )
     assert_close(tracked.iterates, scaffold.iterates, 1e-12)
     np.testing.assert_array_equal(tracked.bytes_down, scaffold.bytes_down)

@@ -1,6 +1,7 @@
 """Theory: step sizes, bounds, constants and fixed points, against their formulas and against the simulator."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -12,7 +13,7 @@ import fedlin
 from fedlin import Plan, problems, simulate, theory
 from fedlin.errors import UnknownError
 from fedlin.problems.quadratic import Quadratic
-from fedlin.theory import bounds, lower_bound, splitting, surrogate
+from fedlin.theory import bounds, lower_bound, splitting, staged, surrogate
 from fedlin.theory.steps import fedpaq_start
 
 Array = NDArray[np.float64]
@@ -48,12 +49,13 @@ SINGULAR = problems.quadratic(np.array([np.diag([4.0, 0.0]), np.diag([2.0, 0.0])
         (lambda p, tau: theory.server_sparse(p, tau, 4.0), 1 / (8 * L)),
         (lambda p, tau: theory.server_sparse(p, tau, 2.5), 1 / (2 * (2 + sqrt(2.5)) * L)),
         (lambda p, tau: theory.server_feedback(p, tau, 2.5), 1 / (180 * L)),
+        (lambda p, tau: theory.server_feedback(p, tau, 1.0), 1 / (72 * L)),
         (lambda p, tau: theory.client_feedback(p, tau, 2.0, C=3.0), 1 / (432 * L)),
         (lambda p, tau: theory.client_feedback(p, tau, 2.0), 1 / (144 * L * theory.dissimilarity(PROBLEM).C)),
     ],
     ids=[
         "theorem 1", "theorem 2", "theorem 2, last", "theorem 3", "theorem 4", "theorem 5", "theorem 5, given",
-        "theorem 7", "theorem 7, other", "theorem 8", "theorem 9", "theorem 9, own C",
+        "theorem 7", "theorem 7, other", "theorem 8", "theorem 8, nothing left out", "theorem 9", "theorem 9, own C",
     ],
 )  # fmt: skip
 def test_step_sizes(make: Callable[[Any, Any], Plan], eta_bar: float) -> None:
@@ -77,9 +79,10 @@ def test_ef21_steps_by_the_formula_without_theta_and_beta() -> None:
     delta, mean_square = 2.5, sqrt(np.mean(np.linalg.eigvalsh(PROBLEM.data.A)[:, -1] ** 2))
     q = 1 - 1 / delta
     smooth = 1 / (L + sqrt(2) * mean_square * delta * (sqrt(q) + q))
+    assert theory.ef21(PROBLEM, delta).tau == 1
     assert theory.ef21(PROBLEM, delta).eta == pytest.approx(min(smooth, (1 - sqrt(q)) / (2 * MU)), rel=1e-13)
-    spheres = problems.quadratic(2 * np.stack([np.eye(D)] * M), np.ones((M, D)))
-    assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 4, rel=1e-13)
+    spheres = problems.quadratic(0.7 * np.stack([np.eye(D)] * M), np.ones((M, D)))
+    assert theory.ef21(spheres, 10.0).eta == pytest.approx((1 - sqrt(0.9)) / 1.4, rel=1e-13)
     flat = 1 / (4 + sqrt(2) * sqrt(10) * delta * (sqrt(q) + q))  # μ = 0, L_i = 4 and 2
     assert theory.ef21(SINGULAR, delta).eta == pytest.approx(flat, rel=1e-13)
 
@@ -149,10 +152,11 @@ def recursion(first: float, factor: float, rounds: int, added: float = 0.0) -> A
     [
         (bounds.strongly_convex(PROBLEM, 20, 3.0), recursion(3, 1 - 1 / (6 * KAPPA), 20)),
         (bounds.polyak_lojasiewicz(SINGULAR, 20, 3.0), recursion(3, 1 - 3 / (26 * 4), 20)),
-        (bounds.server_sparse(PROBLEM, 20, 3.0, 4.0), recursion(3, 1 - 1 / (32 * KAPPA), 20)),
+        (bounds.server_sparse(PROBLEM, 20, 3.0, 9.0), recursion(3, 1 - 1 / (90 * KAPPA), 20)),
         (bounds.server_feedback(PROBLEM, 20, 3.0, 5.0), 2 * KAPPA * recursion(3, 1 - 1 / (480 * KAPPA), 20)),
         (bounds.homogeneous(PROBLEM, 20, 3.0, 4), recursion(3, (1 - 1 / KAPPA) ** 4, 20)),
         (bounds.noisy(PROBLEM, 20, 3.0, 0.01, 0.7), recursion(3, 1 - 0.005 * MU, 20, 25e-4 * 0.7)),
+        (bounds.noisy(PROBLEM, 20, 3.0, 1.2 / MU, 0.7), recursion(3, 0.4, 20, 36 * 0.7 / MU**2)),
         (
             bounds.client_feedback(PROBLEM, 20, 3.0, 0.01, 2.0, 5.0, 0.3),
             2 * recursion(3, 1 - 0.0075 * MU, 20) + 16 / 3 * 0.01 * (0.6 + 2) * 0.3 / MU,
@@ -161,6 +165,10 @@ def recursion(first: float, factor: float, rounds: int, added: float = 0.0) -> A
             bounds.client_feedback_gap(PROBLEM, 20, 3.0, 0.01, 2.0, 5.0, 0.3),
             2 * KAPPA * recursion(3, 1 - 0.0075 * MU, 20) + 8 * L / 3 * 0.01 * (0.6 + 2) * 0.3 / MU,
         ),
+        (bounds.gradient_tracking(PROBLEM, 20, 3.0, 0.5), recursion(3, 1 - 1 / (8 * KAPPA), 20)),
+        (bounds.gradient_tracking(PROBLEM, 20, 3.0, 1.7), recursion(3, 1 - 1 / (4 * KAPPA), 20)),
+        (bounds.s_local_svrg(PROBLEM, 20, 3.0, 0.1 / MU, 0.2), 1.04 * recursion(3, 0.95, 20)),
+        (bounds.s_local_svrg(PROBLEM, 20, 3.0, 0.4 / MU, 0.2), 1.04 * recursion(3, 0.9, 20)),
     ],
     ids=[
         "theorem 1",
@@ -169,8 +177,13 @@ def recursion(first: float, factor: float, rounds: int, added: float = 0.0) -> A
         "theorem 8",
         "proposition 3",
         "theorem 5",
+        "theorem 5, large step",
         "theorem 9",
         "theorem 9, gap",
+        "gradient tracking, small step",
+        "gradient tracking, large step",
+        "s-local-svrg, small step",
+        "s-local-svrg, large step",
     ],
 )
 def test_bounds_follow_their_recursions(curve: Array, expected: Array) -> None:
@@ -221,6 +234,31 @@ def test_theorem_1_bounds_a_run(tau: int) -> None:
     assert np.all(result.gap <= bounds.strongly_convex(PROBLEM, 60, result.gap[0]) * (1 + 1e-9))
 
 
+# FLANP's stages.
+
+
+@pytest.mark.parametrize(("clients", "first"), [(1, 1), (8, 1), (7, 2), (20, 3), (9, 9)])
+def test_stages_double_until_they_have_everyone(clients: int, first: int) -> None:
+    counts = staged.stages(clients, first)
+    assert (counts[0], counts[-1]) == (first, clients)
+    assert all(later == min(2 * earlier, clients) > earlier for earlier, later in pairwise(counts))
+
+
+@pytest.mark.parametrize("gap0", [1e-6, 0.1, 50.0])
+def test_stages_take_the_least_rounds_to_their_accuracy(gap0: float) -> None:
+    """The least T with (1 - 1/(4κ))^T (gap at the start) ≤ V/(nκ), in a later stage from 6V/n; 0 if already there."""
+    accuracy, shrink = 0.3, 1 - 1 / (4 * KAPPA)
+    for first in (1, 2, 3):
+        counts = staged.stages(M, first)
+        allowed = staged.rounds(PROBLEM, accuracy, gap0, first)
+        starts = [gap0, *(6 * accuracy / n for n in counts[1:])]
+        for n, T, start in zip(counts, allowed, starts, strict=True):
+            needed = accuracy / (n * KAPPA)
+            assert start * shrink**T <= needed
+            assert T == 0 or start * shrink ** (T - 1) > needed
+    assert len(staged.rounds(PROBLEM, accuracy, gap0)) == len(staged.stages(M)) == 3
+
+
 # How much clients differ.
 
 
@@ -263,6 +301,19 @@ def test_dissimilarity_holds_everywhere_and_is_attained(problem: Quadratic, fact
     direction = inverse @ np.linalg.eigh(inverse @ S @ inverse)[1][:, -1]
     slightly_less = excess(problem, (x + 1e6 * direction)[None], 0.99 * least)
     assert slightly_less.max() > 1e6  # and below the least C no D holds at all
+
+
+@pytest.mark.parametrize(("smallest", "known"), [(1.1, True), (0.9, False)], ids=["full rank", "singular"])
+def test_dissimilarity_needs_a_hessian_of_full_rank(smallest: float, known: bool) -> None:
+    """Singular is what NumPy's `matrix_rank` takes for it: an eigenvalue of at most λ_max d eps."""
+    H = np.diag([smallest * 7 * 3 * np.finfo(np.float64).eps, 1.0, 7.0])
+    problem = problems.quadratic(np.stack([H, H]), np.zeros((2, 3)))
+    assert (np.linalg.matrix_rank(H) == 3) == known
+    if known:
+        assert theory.dissimilarity(problem) == pytest.approx((2.0, 0.0))
+    else:
+        with pytest.raises(UnknownError, match="singular"):
+            theory.dissimilarity(problem)
 
 
 def test_dissimilarity_of_identical_clients() -> None:

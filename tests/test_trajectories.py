@@ -11,8 +11,10 @@ import pytest
 import fedlin
 import reference
 from fedlin import natural, plain, top_k
+from fedlin.algorithms.s_local_svrg import SvrgClient
 from fedlin.core import Algorithm
 from fedlin.engines.keys import PhaseKeys, phase_keys
+from fedlin.engines.local import make_local
 from fedlin.precision import precision
 from fedlin.theory import surrogate
 from quadratics import CLIENTS, DIM, ETA, ROUNDS, TAU, X0, A, Array, B, assert_close, plan, problem
@@ -59,6 +61,24 @@ def by_s_local_svrg() -> Array:
     return reference.s_local_svrg(A, B, TAU, ETA, X0, ROUNDS, renewed)
 
 
+def by_scaffnew() -> Array:
+    """Local steps until the coin of the round falls, p = 1/4; then the mean, and h_i by how far it is from x_i."""
+    p = 0.25
+    luck = [1 - float(jax.random.uniform(keys(t).shared, (), jnp.float32)) for t in range(ROUNDS)]
+    counts = [1 + int(np.log(value) / np.log(1 - p)) for value in luck]
+    assert min(counts) == 1
+    x, h = np.tile(X0, (CLIENTS, 1)), np.zeros((CLIENTS, DIM))
+    expected = [X0]
+    for count in counts:
+        for _ in range(count):
+            x = x - ONE_ETA * (np.einsum("ijk,ik->ij", A, x) - B - h)
+        mean = x.mean(axis=0)
+        h = h + p / ONE_ETA * (mean[None] - x)
+        x = np.tile(mean, (CLIENTS, 1))
+        expected.append(mean)
+    return np.array(expected)
+
+
 Case = tuple[Algorithm[Any, Any], fedlin.Plan, Callable[[], Array]]
 ONE_STEP_SIZE = fedlin.Plan(TAU, ONE_ETA)
 SPLITTING = fedlin.Plan(1, PROX_STEP)
@@ -103,6 +123,7 @@ CASES: dict[str, Case] = {
         fedlin.Plan(4, 0.05),
         lambda: reference.fedac(A, B, 4, 0.05, 0.2, X0, ROUNDS),
     ),
+    "scaffnew": (fedlin.scaffnew(), fedlin.Plan(4, ONE_ETA), by_scaffnew),
     "s-local-svrg": (fedlin.s_local_svrg(0.3), plan(), by_s_local_svrg),
 }
 
@@ -180,6 +201,20 @@ def test_fedlin_with_innovations_at_the_clients() -> None:
     algorithm = fedlin.fedlin(uplink=fedlin.innovation(top_k(2)))
     result = fedlin.simulate(algorithm, problem(), plan(), ROUNDS, x0=X0)
     assert_close(result.iterates, np.array(expected), 1e-10)
+
+
+def test_s_local_svrg_sends_zeros_where_it_takes_no_gradient() -> None:
+    """Once begun, with a coin that does not fall: the reference point stays, and the message says nothing."""
+    x = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
+    shared = next(keys(t).shared for t in range(ROUNDS) if jax.random.uniform(keys(t).shared, (), jnp.float32) > 0.3)
+    with precision(np.float64):
+        data = jax.tree.map(lambda leaf: leaf[0], problem().data)
+        tau, eta = jnp.asarray(3, jnp.int32), jnp.asarray(0.1)
+        local, _ = make_local(problem().objective, None, data, None, tau, eta, keys(0).client(0), shared)  # type: ignore[arg-type]
+        state = SvrgClient(None, jnp.asarray(X0), jnp.ones((), bool))
+        after, message = fedlin.s_local_svrg(0.3).phases[0].client(state, jnp.asarray(x), local)
+    np.testing.assert_array_equal(message, np.zeros(DIM))
+    np.testing.assert_array_equal(after.y, X0)
 
 
 @pytest.mark.parametrize("option", [1, 2])

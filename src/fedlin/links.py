@@ -30,7 +30,7 @@ from fedlin.payloads import Payload
 
 Memory = Vector | None  # None where nothing is remembered
 Rule = Literal["plain", "error_feedback", "innovation", "shifted"]
-_NOISE = 2**31 - 2  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
+_NOISE = 0x7FFFFFFE  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Link:
 
     compressor: Compressor
     rule: Rule
-    alpha: float = 1.0
+    alpha: float
 
     def __repr__(self) -> str:
         alpha = f", alpha={self.alpha}" if self.rule == "shifted" else ""

@@ -68,7 +68,7 @@ def s_local_svrg(renewal: float) -> Algorithm[SvrgServer, SvrgClient]:
 
     return Algorithm(
         "s_local_svrg",
-        lambda x: SvrgServer(x, 0 * x, jnp.zeros((), bool)),
+        lambda x: SvrgServer(x, jnp.zeros_like(x), jnp.zeros((), bool)),
         lambda x: SvrgClient(None, x, jnp.zeros((), bool)),
         (
             Phase("gradient", lambda state: state.x, renew, average_gradients),

@@ -34,11 +34,11 @@ def scaffnew() -> Algorithm[ModelOnly, ScaffnewClient]:
     def move_locally(state: ScaffnewClient, x: Vector, local: Local) -> tuple[ScaffnewClient, Message]:
         p = 1 / local.tau.astype(x.dtype)
         h = state.h + p / local.eta * (x - state.sent)
-        # Steps up to and with the first success of a coin that falls the same way for all.
+        # Steps up to and with the first success of a coin that falls the same way for all; with p = 1, log(1 - p) = -∞.
         # In one precision for every model, so that the coin falls the same way whatever x is.
         luck = 1 - jax.random.uniform(local.shared_key, (), jnp.float32)  # in (0, 1]
         longer = jnp.floor(jnp.log(luck) / jnp.log1p(-1 / local.tau.astype(jnp.float32))).astype(jnp.int32)
-        y = local.descend(x, shift=-h, steps=1 + jnp.where(local.tau > 1, longer, 0))
+        y = local.descend(x, shift=-h, steps=1 + longer)
         return ScaffnewClient(h, y), y
 
     return Algorithm(

@@ -179,7 +179,7 @@ def scaffnew(problem: Problem) -> Plan:
     >>> scaffnew(problem)
     Plan(tau=2, eta=0.25)
     """
-    return Plan(max(1, round(sqrt(problem.condition))), 1 / problem.smoothness)
+    return Plan(round(sqrt(problem.condition)), 1 / problem.smoothness)
 
 
 def ef21(problem: Problem, delta: float) -> Plan:
