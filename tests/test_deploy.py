@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
-from fedlin.deploy.cli import _Lines
 from fedlin.deploy.certificates import check_certificate
+from fedlin.deploy.cli import _Lines
 from fedlin.deploy.driver import outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.programs import STATE, load_client, make_client, run_server
