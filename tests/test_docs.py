@@ -14,7 +14,6 @@ import pytest
 
 import fedlin
 from fedlin.claims import all_claims
-from fedlin.engines.wire import REPLY_OVERHEAD, TASK_OVERHEAD
 from fedlin.report.verdict import Verdict
 from pages import PAGES, ROOT, name, prose
 
@@ -150,11 +149,6 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|txt|cff|html))`", prose(page))) - made
     assert named
     assert [file for file in named if not any((room / file).exists() for room in rooms)] == []
-
-
-def test_the_overhead_of_a_message_is_told_as_it_is() -> None:
-    told = f"{TASK_OVERHEAD} bytes down or {REPLY_OVERHEAD} up"
-    assert told in (DOCS / "federation.md").read_text(encoding="utf-8")
 
 
 def test_the_map_of_the_house_names_every_room() -> None:

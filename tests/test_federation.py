@@ -183,7 +183,7 @@ def disturbed(
 
 def schedules(kinds: Sequence[str], exchanges: int) -> st.SearchStrategy[list[Fault]]:
     fault = st.builds(Fault, st.integers(0, exchanges), st.integers(0, M - 1), st.sampled_from(kinds))
-    return st.lists(fault, min_size=3, max_size=9)  # one at a time has a test of its own
+    return st.lists(fault, min_size=1, max_size=6)
 
 
 def chaos(examples: int) -> Callable[[Any], Any]:
@@ -197,7 +197,7 @@ ALL_LINKS = fedlin.compressed(2)
 
 
 @pytest.mark.slow
-@chaos(200)
+@chaos(400)
 @given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS), exchanges=14))
 def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(faults: list[Fault]) -> None:
     """Crashes before and after persisting, a server dead between and in phases, a truncated checkpoint, late and
@@ -218,7 +218,7 @@ def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int,
 
 
 @pytest.mark.slow
-@chaos(30)
+@chaos(60)
 @given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=14))
 def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault]) -> None:
     result, _ = disturbed(REMEMBERING, faults, 18)
@@ -243,7 +243,7 @@ def test_a_method_without_memory_has_none_to_lose() -> None:
 
 
 @pytest.mark.slow
-@chaos(20)
+@chaos(40)
 @given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=14))
 def test_a_quorum_goes_on_and_ends_at_the_same_minimiser(faults: list[Fault]) -> None:
     policy = Policy.within(1.0, at_least=2, **QUICK, rejections=10**6)
