@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 import fedlin
+from benchmarks.growth import line
 from fedlin import Plan, problems, simulate
 from fedlin.problems import Problem
 
@@ -61,9 +62,11 @@ def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
     ways = {f"{m:,}": partial(seconds, problem, max(1, 10**5 // m)) for m, problem in instances.items()}
     times = {name: np.array(found) for name, found in medians(ways, repeats).items()}
     each = {name: found / int(name.replace(",", "")) for name, found in times.items()}
+    seconds_a_round = {name: float(np.median(found)) for name, found in times.items()}
     return {
         "figure": "all clients in every round",
-        "seconds a round": {name: float(np.median(found)) for name, found in times.items()},
+        "seconds a round": seconds_a_round,
+        "straight line": line([float(m) for m in instances], list(seconds_a_round.values())),
         "per client over that of 1,000": {name: float(np.median(t / each["1,000"])) for name, t in each.items()},
     }
 
