@@ -383,8 +383,10 @@ def test_members_end_each_on_their_own_and_equal_their_single_runs() -> None:
     stop = Stop(gap=1.001 * float(run().gap[-1]))  # between two rounds: on one, rounding would decide
     together = simulate_many(fedlin.fedlin(), PROBLEM, plans, 150, x0=X0, stop=stop)
     assert [r.status for r in together] == ["stopped", "diverged", "done", "stopped"]
-    for plan, result in zip(plans, together, strict=True):
+    without = simulate_many(fedlin.fedlin(), PROBLEM, plans, 150, x0=X0, stop=stop, iterates=False)
+    for plan, result, other in zip(plans, together, without, strict=True):
         assert_same(result, run(plan=plan, rounds=150, stop=stop))
+        np.testing.assert_array_equal(other.x, result.x)  # whoever ends first waits, and keeps its own
 
 
 def test_members_may_differ_in_everything_that_is_a_number() -> None:

@@ -26,7 +26,14 @@ ALIKE = ("limits", "every", "last")  # inputs that the members of a batch share
 class Batch:
     """Runs of one structure that advance together; a single run is a batch of one without the extra axis."""
 
-    def __init__(self, members: list[Member], layout: str, iterates: bool | None, mesh: Mesh | None = None) -> None:
+    def __init__(
+        self,
+        members: list[Member],
+        layout: str,
+        iterates: bool | None,
+        mesh: Mesh | None = None,
+        followed: bool = False,  # whether somebody may ask for the model of any round
+    ) -> None:
         first = members[0]
         self.mesh = mesh
         problem = first.problem
@@ -45,7 +52,8 @@ class Batch:
         kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
         self.logs = [Log(m, kept, found) for m, (found, _) in zip(members, starts, strict=False)]
-        self.capacity = int(np.clip(HELD // (dim * len(members)), 1, MOST_ROUNDS))
+        self._kept = kept or followed
+        self.capacity = int(np.clip(HELD // (dim * len(members)), 1, MOST_ROUNDS)) if self._kept else MOST_ROUNDS
         self.done = 0
         self.status = np.array([RUNNING] * len(members) + [STOPPED] * idle, np.int32)
         self.state = self._settle(starts[0][1] if len(members) == 1 else _stack([state for _, state in starts]))
@@ -92,6 +100,7 @@ class Batch:
                 first.cohort,
                 first.every > 1,
                 self._late and not opening,
+                self._kept,
                 self.spread,
                 None if single else differing,
             )
@@ -128,7 +137,7 @@ class Batch:
             merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
             placed = {name: self._place(name, part, differing) for name, part in merged._asdict().items()}
             self._inputs = (capacity, Inputs(**placed), differing)
-        else:
+        elif not all(member.steady for member in self.members):
             _, merged, differing = self._inputs
             windows = [member.windows(self.done, capacity) for member in self.members]
             moved = {
@@ -137,7 +146,7 @@ class Batch:
             }
             moved = {name: self._place(name, part, differing) for name, part in moved.items()}
             self._inputs = (capacity, merged._replace(**moved), differing)
-        return self._inputs[1], differing
+        return self._inputs[1:]
 
     def _place(self, name: str, part: Any, differing: frozenset[str]) -> Any:
         """A part of the inputs where the program wants it in every call, for it to compile once."""
@@ -182,8 +191,8 @@ def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
 def _one(records: Records, number: int) -> Records:
     """A member's own records."""
     measures = Measures(*(column[:, number] for column in records.measures))
-    x, calls = records.x[:, number], records.calls[:, number]
-    return Records(x, measures, calls, records.filled[number], records.status[number])
+    x = records.x[:, number] if records.x.ndim == 3 else records.x[number]
+    return Records(x, measures, records.calls[:, number], records.filled[number], records.status[number])
 
 
 def _stack(trees: list[Any]) -> Any:

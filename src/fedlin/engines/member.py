@@ -70,6 +70,11 @@ class Member:
             "present": None if self.present is None else _window(self.present, first, capacity),
         }
 
+    @property
+    def steady(self) -> bool:
+        """Whether every round has the same plan, and the same clients or ones that it draws itself."""
+        return self.tau.ndim == self.eta.ndim == 1 and self.present is None
+
     def crowd(self, eta: Array) -> Crowd:
         """What the server knows of all clients together, of one round or of each row of η."""
         weights, dtype = self.problem.weights, self.problem.dtype

@@ -52,7 +52,7 @@ class State(NamedTuple):
 class Records(NamedTuple):
     """What is kept of every round, rounds first; the first `filled` rows of a member count."""
 
-    x: Any
+    x: Any  # without rounds where models are not kept: the latest that has not diverged
     measures: Measures
     calls: Any  # a `tally` of gradients
     filled: Any
@@ -73,6 +73,7 @@ class Shape:
     # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
     # where that round takes every client's gradient there, the compiler takes both in one pass over the data.
     late: bool = False
+    kept: bool = True  # whether every round's model is recorded, or the latest alone
     spread: Mesh | None = None  # the devices that share the members of a batch
     members: frozenset[str] | None = None  # in a batch: the inputs that differ between its members
 
@@ -156,10 +157,14 @@ def program(shape: Shape) -> Any:
     def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
         def judged(records: Records, state: State, rounds: Any) -> Records:
             """The records with what is found after so many rounds of this call; there is nothing to find after none."""
-            found, status = judge(inputs, state.server.x, first + rounds)
+            x = state.server.x
+            found, status = judge(inputs, x, first + rounds)
+            new = (records.status == RUNNING) & (rounds > 0)
+            fine = (new & (status != DIVERGED))[..., None]
             return records._replace(
+                x=records.x if shape.kept else jnp.where(fine, x, records.x),
                 measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, found),
-                status=jnp.where((records.status == RUNNING) & (rounds > 0), status, records.status),
+                status=jnp.where(new, status, records.status),
             )
 
         def unfinished(carry: tuple[Any, State, Records]) -> Any:
@@ -179,7 +184,7 @@ def program(shape: Shape) -> Any:
                     before,
                 )
             records = records._replace(
-                x=_note(records.x, index, after.server.x),
+                x=_note(records.x, index, after.server.x) if shape.kept else records.x,
                 calls=_note(records.calls, index, calls),
                 filled=jnp.where(running, index + 1, records.filled),
             )
@@ -188,7 +193,7 @@ def program(shape: Shape) -> Any:
         lead = (shape.capacity, *status.shape)
         empty = jnp.zeros(lead, inputs.start.dtype)
         records = Records(
-            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype),
+            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if shape.kept else state.server.x,
             Measures(empty, empty, empty, empty),
             jnp.zeros((*lead, 2), jnp.int32),
             jnp.zeros_like(status),
@@ -207,7 +212,7 @@ def program(shape: Shape) -> Any:
             advance,
             mesh=shape.spread,
             in_specs=(inputs, own, own, EVERYWHERE, EVERYWHERE),
-            out_specs=(own, Records(later, later, later, own, own)),
+            out_specs=(own, Records(later if shape.kept else own, later, later, own, own)),
             check_vma=False,
         )
     # The state is handed over, not copied: of a million clients a round may change a few.

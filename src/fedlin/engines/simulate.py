@@ -94,7 +94,7 @@ def simulate(
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(member.problem.dtype):
-        batch = _laid_out(member, layout, iterates, devices, chunk)
+        batch = _laid_out(member, layout, iterates, devices, chunk, followed=bool(callbacks))
         log = batch.logs[0]
         identity = member.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
@@ -120,7 +120,7 @@ def simulate(
 
 
 def _laid_out(
-    member: Member, layout: str, iterates: bool | None, devices: Devices, chunk: int | None
+    member: Member, layout: str, iterates: bool | None, devices: Devices, chunk: int | None, followed: bool
 ) -> Batch | Stream:
     """The run with its clients in memory, shared out over devices where asked to or where it pays, or in chunks."""
     if chunk is not None:
@@ -130,7 +130,7 @@ def _laid_out(
         mesh = make_mesh(devices, problem.clients)
     elif member.cohort is None and not problem.objective.outside:
         mesh = choose_mesh(problem.data, problem.clients, member.passes)
-    return Batch([member], layout, iterates, mesh)
+    return Batch([member], layout, iterates, mesh, followed)
 
 
 def _call(callbacks: Sequence[Callback], log: Log, before: int) -> int | None:
