@@ -74,9 +74,10 @@ def test_fedsplit_steps_by_the_geometric_mean() -> None:
     assert theory.fedsplit(PROBLEM).eta == pytest.approx(1 / sqrt(L * MU), rel=1e-14)
 
 
-def test_ef21_steps_by_the_formula_without_theta_and_beta() -> None:
+@pytest.mark.parametrize("delta", [1.2, 2.5])
+def test_ef21_steps_by_the_formula_without_theta_and_beta(delta: float) -> None:
     """√(β/θ) = δ(√q + q) for q = 1 - 1/δ; where the clients are alike and round the contraction θ/(2μ) decides."""
-    delta, mean_square = 2.5, sqrt(np.mean(np.linalg.eigvalsh(PROBLEM.data.A)[:, -1] ** 2))
+    mean_square = sqrt(np.mean(np.linalg.eigvalsh(PROBLEM.data.A)[:, -1] ** 2))
     q = 1 - 1 / delta
     smooth = 1 / (L + sqrt(2) * mean_square * delta * (sqrt(q) + q))
     assert theory.ef21(PROBLEM, delta).tau == 1
