@@ -42,8 +42,8 @@ test-long: $(STAMP)
 test-mlflow: .venv-mlflow/.installed
 	.venv-mlflow/bin/python -m pytest tests/test_trackers.py -k mlflow
 
-# Whether the tests notice a change of any operator or number in the methods, the links and the theory; for an hour of
-# one core, resumed where it was stopped.
+# Whether the tests notice a change of any operator or number in the methods, the links and the theory; for an hour or
+# two of one core, resumed where it was stopped. It ends with what it took.
 mutation: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(PYTHON) tests/mutation.py

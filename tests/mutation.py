@@ -249,19 +249,23 @@ def judge_all(todo: list[Mutant], processes: int, minutes: float, results: Path)
                     out.flush()
 
 
+def survives(line: dict[str, Any]) -> bool:
+    """Whether the tests did not notice, and nobody has told why."""
+    return line["outcome"] == "survived" and line["after"] not in TABLE["same"]
+
+
 def report(judged: dict[str, dict[str, Any]], everything: list[Mutant]) -> float:
     """Print the survivors and the share killed of each module; returns the share of all."""
     known = [judged[mutant.key] for mutant in everything if mutant.key in judged]
-    same = TABLE["same"]
     for line in known:
-        if line["outcome"] == "survived" and line["after"] not in same:
+        if survives(line):
             print(f"{line['module']}:{line['line']}: {line['before']}  ->  {line['after']}")
     all_of, killed, told = Counter[str](), Counter[str](), Counter[str]()
     for line in known:
         for group in (line["module"], "all"):
             all_of[group] += 1
             killed[group] += line["outcome"] != "survived"
-            told[group] += line["outcome"] == "survived" and line["after"] in same
+            told[group] += line["outcome"] == "survived" and not survives(line)
     for group in sorted(all_of):
         print(f"{group:32}{killed[group]:6} of {all_of[group]:5} killed, {told[group]:4} known to be the same")
     spent = sum(line["seconds"] for line in known) / 60
@@ -296,7 +300,7 @@ def main() -> int:
         return {line["key"]: line for line in map(json.loads, given.results.read_text().splitlines())}
 
     known = judged()
-    survivors = {key for key, line in known.items() if line["outcome"] == "survived"}
+    survivors = {key for key, line in known.items() if survives(line)}
     todo = [mutant for mutant in chosen if (mutant.key in survivors if given.again else mutant.key not in known)]
     print(f"{len(everything)} mutants, {len(todo)} to judge")
     if todo and given.minutes > 0:

@@ -631,6 +631,7 @@ CASES = [
     ),
     Case("eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.5), ArgumentError, ("eta_bar = 0.5", "1/(6L)")),
     Case("no eta_bar of noise", lambda: theory.noisy(QUADRATIC, 1, 0.0), ArgumentError, ("eta_bar = 0.0", "1/(6L)")),
+    Case("eta_bar below 0", lambda: theory.noisy(QUADRATIC, 1, -0.1), ArgumentError, ("eta_bar = -0.1", "1/(6L)")),
     Case("eta_bar at its limit", lambda: theory.noisy(QUADRATIC, 1, 1 / 18), ArgumentError, ("eta_bar", "1/(6L)")),
     Case("decay for two", lambda: theory.noisy_decaying(QUADRATIC, [2, 2], 5), PlanError, ("tau", "2", "array of 3")),
     Case("decay for no rounds", lambda: theory.noisy_decaying(QUADRATIC, [1], 0), ArgumentError, ("rounds = 0",)),
