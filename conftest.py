@@ -2,5 +2,10 @@
 
 from importlib.util import find_spec
 
-NEEDS = {"src/fedlin/torch": "torch", "src/fedlin/transports/flower.py": "flwr", "tests/flower_sites.py": "flwr"}
+NEEDS = {
+    "src/fedlin/torch": "torch",
+    "src/fedlin/trackers.py": "tensorboardX",
+    "src/fedlin/transports/flower.py": "flwr",
+    "tests/flower_sites.py": "flwr",
+}
 collect_ignore = [path for path, package in NEEDS.items() if find_spec(package) is None]
