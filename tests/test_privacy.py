@@ -207,8 +207,8 @@ def test_clipped_changes_lose_the_bias_that_clipped_gradients_keep() -> None:
 
 def test_the_servers_noise_has_mean_zero_and_the_spread_that_is_accounted_for() -> None:
     """N(0, (2cσ max w_i)²) on every entry; 10,000 entries show both to five standard errors."""
-    key, largest = jax.random.key(0), 0.25
-    noise, _ = fedlin.plain(CENTRAL).receive(None, jnp.zeros(10_000), Central(1.0, key, key, 1.0, largest))
-    spread = 2 * CLIP * NOISE * largest
+    key, one, largest = jax.random.key(0), jnp.ones(()), jnp.full((), 0.25)
+    noise, _ = fedlin.plain(CENTRAL).receive(None, jnp.zeros(10_000), Central(one, key, key, one, largest))
+    spread = 2 * CLIP * NOISE * 0.25
     assert abs(float(jnp.mean(noise))) <= 5 * spread / 100
     np.testing.assert_allclose(jnp.std(noise), spread, rtol=5 / np.sqrt(2 * 10_000))
