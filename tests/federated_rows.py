@@ -1,6 +1,6 @@
 """One federation for each method, all over one transport: what a real carrier must bring to the same models.
 
-`federated_rows.py FOLDER` runs them all in one process.
+`federated_rows.py FOLDER` runs them all in one process, and holds them to the simulator.
 """
 
 import sys
@@ -96,3 +96,4 @@ def assert_as_simulated(folder: Path, methods: Sequence[str] | None = None) -> N
 
 if __name__ == "__main__":
     serve_rows(Loopback({name: make_rows(name) for name in NAMES}), sys.argv[1])
+    assert_as_simulated(Path(sys.argv[1]))

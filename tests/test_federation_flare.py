@@ -170,8 +170,8 @@ def send(driver: Driver, job: Path) -> str | None:
     return driver.ended
 
 
-def test_every_method_gives_the_models_of_one_process(seen: Seen) -> None:
-    """To the bit; and those are the simulator's, as the contract's tests show for every method."""
+def test_every_method_gives_the_simulated_models(seen: Seen) -> None:
+    """To the bit those of one process, which has held them to the simulator's before it ended."""
     assert seen.end == {"status": "done"}
     with np.load(seen.project.server / MODELS) as models, np.load(seen.in_one_process / MODELS) as expected:
         assert models.keys() == expected.keys()

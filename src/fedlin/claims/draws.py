@@ -94,10 +94,16 @@ def sweep(
 
 
 def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
-    """One measure of every run, (runs, rounds + 1), as long as the longest unless told; infinite after divergence."""
+    """One measure of every run, (runs, rounds + 1), as long as the longest unless told.
+
+    It is infinite after a run has diverged, and stays as it is after one has arrived.
+    """
     curves = [np.asarray(getattr(run, name)) for run in runs]
     length = max(map(len, curves)) if rounds is None else rounds + 1
-    return np.array([np.pad(curve, (0, length - len(curve)), constant_values=np.inf) for curve in curves])
+    ends = [np.inf if run.status == "diverged" else curve[-1] for run, curve in zip(runs, curves, strict=True)]
+    return np.array(
+        [np.pad(curve, (0, length - len(curve)), constant_values=end) for curve, end in zip(curves, ends, strict=True)]
+    )
 
 
 def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:

@@ -46,7 +46,8 @@ class Batch:
         self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
         self.survey = one_pass_block(data, problem.clients)
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
-        self._late = takes_gradients and self.block is None and self.survey is None and first.every == 1
+        of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
+        self._late = takes_gradients and of_everyone_at_once and first.every == 1
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.members]
         kept = keeps_iterates(iterates, first.rounds, dim)
@@ -191,8 +192,8 @@ def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
 def _one(records: Records, number: int) -> Records:
     """A member's own records."""
     measures = Measures(*(column[:, number] for column in records.measures))
-    x = records.x[:, number] if records.x.ndim == 3 else records.x[number]
-    return Records(x, measures, records.calls[:, number], records.filled[number], records.status[number])
+    x, calls = records.x[:, number], records.calls[:, number]
+    return Records(x, measures, calls, records.filled[number], records.status[number])
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -45,7 +45,7 @@ class Log:
         up, down = self.member.bytes_sent(self.rounds, kept)
         rows = {
             **{name: value[:kept] for name, value in records.measures._asdict().items()},
-            "x": records.x[:kept] if records.x.ndim == 2 else records.x[None],
+            "x": records.x[:kept],
             "gradients": np.cumsum(read_tally(records.calls[:kept])),
             "bytes_up": np.cumsum(up),
             "bytes_down": np.cumsum(down),

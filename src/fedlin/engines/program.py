@@ -52,7 +52,7 @@ class State(NamedTuple):
 class Records(NamedTuple):
     """What is kept of every round, rounds first; the first `filled` rows of a member count."""
 
-    x: Any  # without rounds where models are not kept: the latest that has not diverged
+    x: Any  # one row where models are not kept: the latest that has not diverged
     measures: Measures
     calls: Any  # a `tally` of gradients
     filled: Any
@@ -86,6 +86,14 @@ def structure(algorithm: Algorithm[Any, Any]) -> Structure:
 def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
     """The algorithm of this structure with these numbers, concrete or traced."""
     return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
+
+
+def outcome(x: Any, start: Any, found: Measures, limits: Measures, due: Any) -> Any:
+    """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
+    inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
+    inside &= (jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)) | jnp.logical_not(due)
+    reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, limits, strict=True)]))
+    return jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:
@@ -140,14 +148,9 @@ def program(shape: Shape) -> Any:
                 lambda function, *arrays: each_client(function, shape.survey, shape.site.mesh)(*arrays),
             )
 
-        due = (done % inputs.every == 0) | (done == inputs.last)
+        due = (done % inputs.every == 0) | (done == inputs.last) if shape.seldom else True
         found = jax.lax.cond(due, look, lambda: unmeasured(x.dtype)) if shape.seldom else look()
-        horizon = FAR * (1 + jnp.linalg.norm(inputs.start))
-        inside = jnp.linalg.norm(x) < horizon
-        measured = jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)
-        inside &= measured | ~due if shape.seldom else measured
-        reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, inputs.limits, strict=True)]))
-        return found, jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
+        return found, outcome(x, inputs.start, found, inputs.limits, due)
 
     if shape.members is not None:
         axes = Inputs(*(0 if name in shape.members else None for name in Inputs._fields))
@@ -193,7 +196,7 @@ def program(shape: Shape) -> Any:
         lead = (shape.capacity, *status.shape)
         empty = jnp.zeros(lead, inputs.start.dtype)
         records = Records(
-            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if shape.kept else state.server.x,
+            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if shape.kept else state.server.x[None],
             Measures(empty, empty, empty, empty),
             jnp.zeros((*lead, 2), jnp.int32),
             jnp.zeros_like(status),
@@ -212,7 +215,7 @@ def program(shape: Shape) -> Any:
             advance,
             mesh=shape.spread,
             in_specs=(inputs, own, own, EVERYWHERE, EVERYWHERE),
-            out_specs=(own, Records(later if shape.kept else own, later, later, own, own)),
+            out_specs=(own, Records(later, later, later, own, own)),
             check_vma=False,
         )
     # The state is handed over, not copied: of a million clients a round may change a few.

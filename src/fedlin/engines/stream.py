@@ -16,7 +16,7 @@ from fedlin.core import Central
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.log import Log, keeps_iterates
 from fedlin.engines.member import Member
-from fedlin.engines.program import DIVERGED, FAR, RUNNING, STOPPED, Records, Structure, rebuild, structure
+from fedlin.engines.program import RUNNING, STOPPED, Records, Structure, outcome, rebuild, structure
 from fedlin.engines.round import Clients, Site, answer
 from fedlin.engines.tally import tally
 from fedlin.layout import choose_block, each_client, of_clients, one_pass_block
@@ -25,6 +25,7 @@ from fedlin.problems.problem import Measures, closed_form, conclude, survey, unm
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
+_outcome = jax.jit(outcome)
 
 
 class Stream:
@@ -69,9 +70,7 @@ class Stream:
         due = self.done % self.member.every == 0 or self.done == self.member.rounds
         found = self._measure(x) if due else _home(unmeasured(x.dtype))
         seconds = time.perf_counter() - began
-        far = not np.linalg.norm(x) < FAR * (1 + np.linalg.norm(self.member.x0))
-        lost = far or (due and not (np.isfinite(found.loss) and np.isfinite(found.grad_norm)))
-        status = DIVERGED if lost else STOPPED if self.member.reached(found) else RUNNING
+        status = int(_outcome(x, self.member.x0, found, self.member.limits, due))
         rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
         records = Records(x[None], rows, calls[None], np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
