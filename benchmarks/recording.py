@@ -12,7 +12,7 @@ from fedlin.engines.program import program
 from fedlin.problems.problem import Measures
 
 
-def measure_nothing(objective: Any, data: Any, weights: Any, optimum: Any, x: Any, each: Any) -> Measures:
+def measure_nothing(objective: Any, data: Any, weights: Any, optimum: Any, x: Any, *layout: Any) -> Measures:
     """Stands in for the measures at the least cost that still tells a diverged model."""
     norm = jnp.linalg.norm(x)
     return Measures(norm, norm, norm, norm)
@@ -30,7 +30,10 @@ def cost(work: Workload, rounds: int, repeats: int = 5) -> dict[str, Any]:
     pairs = []
     for _ in range(repeats):
         measured = seconds(work, rounds)
-        with patch("fedlin.engines.program.measure", measure_nothing):
+        with (
+            patch("fedlin.engines.program.measure", measure_nothing),
+            patch("fedlin.engines.program.in_closed_form", lambda optimum: True),  # so that no round makes a survey
+        ):
             pairs.append((measured, seconds(work, rounds)))
     program.cache_clear()
     return {

@@ -5,6 +5,7 @@ How many devices a CPU shows is fixed when JAX starts, so these runs happen in p
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def workloads() -> dict[str, Any]:
     return {
         "closed form": (fedlin.fedlin(uplink=fedlin.top_k(2)), squares, {"participation": half, "weights": TAU}),
         "loop": (fedlin.scaffold(), logistic, {}),
+        "surveyed within a round": (fedlin.fedlin(), logistic, {"participation": half, "weights": TAU}),
         "a cohort that cannot be shared": (fedlin.fedavg(), logistic, {"participation": 3 / 8, "layout": "client"}),
         "noise": (fedlin.fedavg(), problems.minibatch(logistic, 4), {"participation": 0.5}),
     }
@@ -81,6 +83,7 @@ def answer(child: subprocess.Popen[str]) -> Any:
 def tell_four() -> None:
     """What the child with four devices does."""
     from fedlin.devices import make_mesh, share_out
+    from fedlin.layout import sum_over_clients
 
     runs = {name: curves(play(name, devices=4)) for name in workloads()}
     with patch("fedlin.devices.WORTH_SHARING", 0):
@@ -89,10 +92,13 @@ def tell_four() -> None:
     mesh = make_mesh(4, CLIENTS)
     assert mesh is not None
     bytes_each = [shard.data.nbytes for shard in share_out(data, mesh).addressable_shards]
+    pairs = [(np.ones(CLIENTS), (data, data[:, 0])), (TAU / 9.0, data)]
+    program = jax.jit(lambda pairs: sum_over_clients(pairs, mesh)).lower(pairs).compile().as_text()
+    meetings = re.findall(r"= (\w+\[[\d,]*\])\S* all-reduce\(", program or "")
     with compilations() as compiled:
         batch = [curves(result) for result in play_many()]  # six runs for four cores
     assert compiled.count("jit(advance)") == 1, compiled
-    print(json.dumps({"runs": runs, "unasked": unasked, "batch": batch, "bytes": bytes_each}))
+    print(json.dumps({"runs": runs, "unasked": unasked, "batch": batch, "bytes": bytes_each, "meetings": meetings}))
 
 
 def tell_of_process(number: int, port: int) -> None:
@@ -107,6 +113,7 @@ def test_four_devices_play_the_same_run_with_a_quarter_of_the_data_each() -> Non
     for name in workloads():
         assert_same(told["runs"][name], curves(play(name)))
     assert told["bytes"] == [CLIENTS * 1000 * 4 // 4] * 4
+    assert told["meetings"] == ["f32[2001]"]  # whatever is summed, the devices meet once
     for name, run in told["unasked"].items():
         assert_same(run, curves(play(name, devices=1)))
     algorithm, problem, _ = workloads()["loop"]

@@ -21,8 +21,9 @@ def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     simulate(1)
     clock.lap()
     x = simulate(rounds).x
-    many = max(rounds, int(BATCH / (float(simulate(rounds).seconds[-1]) / rounds)))
-    simulate(many)  # compiles
+    many = rounds
+    for _ in range(3):  # a short run takes longer a round than a long one, so the first guess is too low
+        many = max(rounds, int(BATCH * many / float(simulate(many).seconds[-1])))
     for _ in range(rounds):
         clock.start()
         simulate(many)

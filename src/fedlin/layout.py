@@ -5,11 +5,14 @@ takes all steps of one client while its data is in cache, and lets every client 
 lie blocks of clients. On a GPU step-major is right; on a CPU the rule below was read off `benchmarks/`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from numpy.typing import NDArray
@@ -21,7 +24,6 @@ SHARED = 2**25  # bytes the cores keep together (their L3 cache)
 WORTHWHILE = 2**15  # bytes of a client from which one step outweighs what a loop over clients costs
 UNEVEN = 1.5  # largest τ_i over mean τ_i from which waiting for the largest costs too much
 
-Each = Callable[..., Any]
 CLIENTS = "clients"  # the axis of a mesh
 SHARED_OUT = P(CLIENTS)  # type: ignore[no-untyped-call]  # each device holds its own clients' part
 EVERYWHERE = P()  # type: ignore[no-untyped-call]  # each device holds the whole
@@ -51,6 +53,27 @@ def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | No
         return jax.shard_map(here, mesh=mesh, in_specs=SHARED_OUT, out_specs=SHARED_OUT, check_vma=False)(*arguments)
 
     return everywhere
+
+
+def sum_over_clients(weighted: Sequence[tuple[Any, Any]], mesh: Mesh | None = None) -> list[Any]:
+    """Σ w_i v_i for every leaf v of the tree in each pair (w, tree); the leading axis is the clients.
+
+    Devices that share the clients meet once for all the pairs: a meeting costs far more than what it carries.
+    """
+
+    def here(weighted: Any) -> list[Any]:
+        return [jax.tree.map(partial(jnp.tensordot, weights, axes=1), tree) for weights, tree in weighted]
+
+    def everywhere(weighted: Any) -> Any:
+        parts, restore = ravel_pytree(here(weighted))
+        return restore(jax.lax.psum(parts, CLIENTS))  # type: ignore[no-untyped-call]
+
+    if mesh is None or any(len(weights) % mesh.size for weights, _ in weighted):
+        return here(weighted)
+    sums: list[Any] = jax.shard_map(everywhere, mesh=mesh, in_specs=SHARED_OUT, out_specs=EVERYWHERE, check_vma=False)(
+        weighted
+    )
+    return sums
 
 
 def choose_block(layout: str, data: Any, clients: int, tau: NDArray[Any], looped: bool) -> int | None:

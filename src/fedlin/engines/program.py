@@ -15,8 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 from fedlin.core import Algorithm, Numbers, Recipe
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, Site, play_round
-from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT, each_client
-from fedlin.problems.problem import Measures, measure, unmeasured
+from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT
+from fedlin.problems.problem import Measures, in_closed_form, measure, unmeasured, views
 
 Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
@@ -108,7 +108,8 @@ def program(shape: Shape) -> Any:
     In a batch every input named in `shape.members`, the state and the status have a leading member axis.
     """
 
-    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, Any]:
+    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, Any, Any]:
+        """The state after a round, its gradients, and what a survey of the model before it found, if it makes one."""
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if shape.cohort is not None:
@@ -125,7 +126,12 @@ def program(shape: Shape) -> Any:
             state.clients,
         )
         crowd = inputs.crowd
-        server, states, calls = play_round(
+        also = []
+        if shape.late and not in_closed_form(inputs.optimum):
+            site = shape.site
+            seen = views(site.objective, inputs.data, inputs.optimum, state.server.x, shape.survey, site.mesh)
+            also = [(inputs.weights, seen)]
+        server, states, calls, sums = play_round(
             rebuild(shape.algorithm, inputs.numbers).phases_in(shape.opening),
             shape.site,
             state.server,
@@ -134,10 +140,11 @@ def program(shape: Shape) -> Any:
             cohort,
             seed,
             first + index,
+            *also,
         )
-        return State(server, states), calls
+        return State(server, states), calls, sums[0] if also else None
 
-    def judge(inputs: Inputs, x: Any, done: Any) -> tuple[Measures, Any]:
+    def judge(inputs: Inputs, x: Any, done: Any, surveyed: Any) -> tuple[Measures, Any]:
         def look() -> Measures:
             return measure(
                 shape.site.objective,
@@ -145,7 +152,9 @@ def program(shape: Shape) -> Any:
                 inputs.weights,
                 inputs.optimum,
                 x,
-                lambda function, *arrays: each_client(function, shape.survey, shape.site.mesh)(*arrays),
+                shape.survey,
+                shape.site.mesh,
+                surveyed,
             )
 
         due = (done % inputs.every == 0) | (done == inputs.last) if shape.seldom else True
@@ -155,13 +164,13 @@ def program(shape: Shape) -> Any:
     if shape.members is not None:
         axes = Inputs(*(0 if name in shape.members else None for name in Inputs._fields))
         play = jax.vmap(play, in_axes=(axes, 0, None, None))
-        judge = jax.vmap(judge, in_axes=(axes, 0, None))
+        judge = jax.vmap(judge, in_axes=(axes, 0, None, 0))
 
     def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
-        def judged(records: Records, state: State, rounds: Any) -> Records:
+        def judged(records: Records, state: State, rounds: Any, surveyed: Any = None) -> Records:
             """The records with what is found after so many rounds of this call; there is nothing to find after none."""
             x = state.server.x
-            found, status = judge(inputs, x, first + rounds)
+            found, status = judge(inputs, x, first + rounds, surveyed)
             new = (records.status == RUNNING) & (rounds > 0)
             fine = (new & (status != DIVERGED))[..., None]
             return records._replace(
@@ -176,10 +185,10 @@ def program(shape: Shape) -> Any:
 
         def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
             index, before, records = carry
+            after, calls, surveyed = play(inputs, before, first, index)
             if shape.late:
-                records = judged(records, before, index)
+                records = judged(records, before, index, surveyed)
             running = records.status == RUNNING
-            after, calls = play(inputs, before, first, index)
             if shape.members is not None:  # a member that has finished waits for the others as it is
                 after = jax.tree.map(
                     lambda new, old: jnp.where(running.reshape(-1, *[1] * (new.ndim - 1)), new, old),

@@ -10,7 +10,7 @@ from fedlin.core import Central, Key, Phase, Scalar
 from fedlin.engines.keys import PhaseKeys, phase_keys
 from fedlin.engines.local import make_local
 from fedlin.engines.tally import tally
-from fedlin.layout import each_client
+from fedlin.layout import each_client, sum_over_clients
 from fedlin.payloads import decode
 from fedlin.problems.objective import Objective, Sampling
 
@@ -62,8 +62,12 @@ def play_round(
     cohort: Cohort,
     seed: Key,
     round_index: Scalar,
-) -> tuple[Any, Any, Scalar]:
-    """The server's state and the clients' states after the round, and the `tally` of the gradients it took."""
+    *also: tuple[Any, Any],
+) -> tuple[Any, Any, Scalar, list[Any]]:
+    """The server's state and the clients' states after the round, the `tally` of the gradients it took, and other sums.
+
+    Those are of the pairs in `also`, which `sum_over_clients` takes along with the first phase's uploads.
+    """
     everyone = clients.state
     if cohort.index is not None:
         others = clients._replace(index=None)
@@ -75,12 +79,15 @@ def play_round(
     weight = weight / jnp.sum(weight)
     states = clients.state
     calls = jnp.zeros(weight.shape, jnp.int32)
+    sums: list[Any] = []
 
     for number, phase in enumerate(phases):
         keys = phase_keys(seed, round_index, number)
-        states, mean, counts = answer(phase, keys, site, server, clients._replace(state=states, weight=weight))
+        states, (mean, *rest), counts = answer(
+            phase, keys, site, server, clients._replace(state=states, weight=weight), *() if number else also
+        )
         server = phase.server(server, mean, Central(share, keys.server, keys.shared, crowd.eta, jnp.max(weight)))
-        calls = calls + counts
+        calls, sums = calls + counts, sums + rest
 
     if cohort.present is not None:
         calls = jnp.where(cohort.present, calls, 0)
@@ -91,11 +98,13 @@ def play_round(
         )
     if cohort.index is not None:
         states = jax.tree.map(lambda old, new: old.at[cohort.index].set(new, **_DRAWN), everyone, states)
-    return server, states, tally(calls)
+    return server, states, tally(calls), sums
 
 
-def answer(phase: Phase[Any, Any], keys: PhaseKeys, site: Site, server: Any, clients: Clients) -> tuple[Any, Any, Any]:
-    """The clients' part of a phase: their states, the weighted sum of their uploads, and the gradients of each."""
+def answer(
+    phase: Phase[Any, Any], keys: PhaseKeys, site: Site, server: Any, clients: Clients, *also: tuple[Any, Any]
+) -> tuple[Any, list[Any], Any]:
+    """The clients' part of a phase: their states, the weighted sums of their uploads and `also`, their gradients."""
     broadcast = decode(phase.down(server))
 
     def work(client: Clients) -> Any:
@@ -113,4 +122,4 @@ def answer(phase: Phase[Any, Any], keys: PhaseKeys, site: Site, server: Any, cli
         return state, decode(message), jnp.asarray(counter.calls, jnp.int32)
 
     states, uploads, counts = each_client(work, site.block, site.mesh)(clients)
-    return states, jax.tree.map(lambda leaf: jnp.tensordot(clients.weight, leaf, 1), uploads), counts
+    return states, sum_over_clients([(clients.weight, uploads), *also], site.mesh), counts

@@ -19,9 +19,9 @@ from fedlin.engines.member import Member
 from fedlin.engines.program import RUNNING, STOPPED, Records, Structure, outcome, rebuild, structure
 from fedlin.engines.round import Clients, Site, answer
 from fedlin.engines.tally import tally
-from fedlin.layout import choose_block, each_client, of_clients, one_pass_block
+from fedlin.layout import choose_block, of_clients, one_pass_block
 from fedlin.problems.objective import Objective
-from fedlin.problems.problem import Measures, closed_form, conclude, survey, unmeasured
+from fedlin.problems.problem import Measures, closed_form, conclude, in_closed_form, survey, unmeasured
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
@@ -139,7 +139,7 @@ class Stream:
         problem = self.member.problem
         optimum = problem.known_optimum
         point, total = jnp.asarray(x), None  # type: tuple[Any, Any]
-        if optimum is not None and optimum.hessian is not None:
+        if in_closed_form(optimum):
             return _home(closed_form(optimum, point))
         block = one_pass_block(of_clients(problem.data, self.survey), self.survey)
         for part in _split(np.arange(problem.clients), self.survey):
@@ -208,7 +208,7 @@ def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> An
             numbers, seed, round_index = now
             keys = phase_keys(jax.random.key(seed), round_index, number)
             phase = rebuild(algorithm, numbers).phases_in(opening)[number]
-            states, total, counts = answer(phase, keys, site, server, clients)
+            states, (total,), counts = answer(phase, keys, site, server, clients)
             return states, total, tally(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
 
         def close(now: Any, server: Any, mean: Any, share: Any, eta: Any, largest: Any) -> Any:
@@ -225,6 +225,6 @@ def _programs(algorithm: Structure, opening: bool, site: Site, count: int) -> An
 @cache
 def _survey(objective: Objective, block: int | None) -> Any:
     def run(data: Any, weights: Any, optimum: Any, x: Any) -> Any:
-        return survey(objective, data, weights, optimum, x, lambda f, *a: each_client(f, block)(*a))
+        return survey(objective, data, weights, optimum, x, block)
 
     return jax.jit(run)

@@ -2,17 +2,18 @@
 
 import copy
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite
 from fedlin.core import Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
-from fedlin.layout import Each, each_client, one_pass_block
+from fedlin.layout import each_client, one_pass_block, sum_over_clients
 from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective, Sampling
 
@@ -260,12 +261,25 @@ def unmeasured(dtype: Any) -> Measures:
 
 
 def measure(
-    objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
+    objective: Objective,
+    data: Data,
+    weights: Vector,
+    optimum: Optimum | None,
+    x: Vector,
+    block: int | None,
+    mesh: Mesh | None = None,
+    surveyed: tuple[Scalar, Vector] | None = None,
 ) -> Measures:
-    """The measures of a model, as traced code; `each` applies a function to every client."""
-    if optimum is not None and optimum.hessian is not None:
+    """The measures of a model, as traced code, from what a survey found if one was made already."""
+    if in_closed_form(optimum):
         return closed_form(optimum, x)
-    return conclude(objective, survey(objective, data, weights, optimum, x, each), optimum, x)
+    sums = survey(objective, data, weights, optimum, x, block, mesh) if surveyed is None else surveyed
+    return conclude(objective, sums, optimum, x)
+
+
+def in_closed_form(optimum: Optimum | None) -> TypeGuard[Optimum]:
+    """Whether the measures follow from the optimum alone."""
+    return optimum is not None and optimum.hessian is not None
 
 
 def closed_form(optimum: Optimum, x: Vector) -> Measures:
@@ -277,9 +291,24 @@ def closed_form(optimum: Optimum, x: Vector) -> Measures:
 
 
 def survey(
-    objective: Objective, data: Data, weights: Vector, optimum: Optimum | None, x: Vector, each: Each
+    objective: Objective,
+    data: Data,
+    weights: Vector,
+    optimum: Optimum | None,
+    x: Vector,
+    block: int | None,
+    mesh: Mesh | None = None,
 ) -> tuple[Scalar, Vector]:
-    """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, where h_i is how high f_i lies.
+    """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, whose mean h_i is the gap, or the loss."""
+    (sums,) = sum_over_clients([(weights, views(objective, data, optimum, x, block, mesh))], mesh)
+    found: tuple[Scalar, Vector] = sums
+    return found
+
+
+def views(
+    objective: Objective, data: Data, optimum: Optimum | None, x: Vector, block: int | None, mesh: Mesh | None
+) -> tuple[Scalar, Vector]:
+    """Every client's h_i and ∇f_i(x), where h_i is how high f_i lies.
 
     That is f_i(x) - f_i(x*) - ⟨∇f_i(x*), x - x*⟩, whose mean is the gap, or f_i(x) where x* or that is not known. The
     loss follows from the gap, so one of the two is enough.
@@ -290,8 +319,8 @@ def survey(
         height = objective.loss(client, x) if apart is None else apart(client, x, optimum.x)  # type: ignore[union-attr]
         return height, objective.grad(client, x)
 
-    heights, grads = each(one, data)
-    return weights @ heights, weights @ grads
+    found: tuple[Scalar, Vector] = each_client(one, block, mesh)(data)
+    return found
 
 
 def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum | None, x: Vector) -> Measures:
@@ -309,7 +338,7 @@ def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum
 @cache
 def _measure(objective: Objective, block: int | None) -> Any:
     def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Measures:
-        return measure(objective, data, weights, optimum, x, lambda f, *a: each_client(f, block)(*a))
+        return measure(objective, data, weights, optimum, x, block)
 
     return jax.jit(run)
 
