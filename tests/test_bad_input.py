@@ -450,6 +450,18 @@ CASES = [
         ("strong_convexity = -1.0", "at least 0"),
     ),
     Case(
+        "strong convexity alone",
+        lambda: problems.from_loss(mean_square, np.zeros(D), ROWS, strong_convexity=0.5),
+        ArgumentError,
+        ("strong_convexity = 0.5", "smoothness = None", "give both"),
+    ),
+    Case(
+        "strong convexity above smoothness",
+        lambda: problems.from_loss(mean_square, np.zeros(D), ROWS, smoothness=1.0, strong_convexity=2.0),
+        ArgumentError,
+        ("strong_convexity = 2.0", "smoothness = 1.0", "μ at most L"),
+    ),
+    Case(
         "minimiser of a loss",
         lambda: problems.from_loss(mean_square, np.zeros(D), ROWS, minimizer=np.zeros(3)),
         ArgumentError,
@@ -635,6 +647,18 @@ CASES = [
     Case("eta_bar at its limit", lambda: theory.noisy(QUADRATIC, 1, 1 / 18), ArgumentError, ("eta_bar", "1/(6L)")),
     Case("decay for two", lambda: theory.noisy_decaying(QUADRATIC, [2, 2], 5), PlanError, ("tau", "2", "array of 3")),
     Case("decay for no rounds", lambda: theory.noisy_decaying(QUADRATIC, [1], 0), ArgumentError, ("rounds = 0",)),
+    Case(
+        "a floor without strong convexity",
+        lambda: theory.bounds.noisy(problems.logistic(ROWS, LABELS), 2, 1.0, 0.01, 0.1),
+        UnknownError,
+        ("Logistic", "not strongly convex", "κ"),
+    ),
+    Case(
+        "clients' feedback without strong convexity",
+        lambda: theory.bounds.client_feedback(problems.logistic(ROWS, LABELS), 2, 1.0, 1e-3, 4.0, 1.0, 0.1),
+        UnknownError,
+        ("Logistic", "not strongly convex", "κ"),
+    ),
     Case(
         "fedsplit's step",
         lambda: theory.fedsplit(problems.logistic(ROWS, LABELS)),

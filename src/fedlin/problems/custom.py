@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import all_finite, finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
-from fedlin.errors import DataError, UnknownError
+from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.precision import precision
 from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.objective import Objective
@@ -163,6 +163,10 @@ def from_loss(
         None if polyak_lojasiewicz is None else positive("polyak_lojasiewicz", polyak_lojasiewicz),
         None if minimizer is None else np.asarray(minimizer),
     )
+    if known.strong_convexity is not None and (known.smoothness or 0.0) < known.strong_convexity:
+        raise ArgumentError(
+            f"strong_convexity = {strong_convexity} with smoothness = {smoothness}: give both, μ at most L."
+        )
     dtype = np.result_type(*leaves)
     with precision(dtype):
         problem = Custom(loss, params, jax.tree.map(lambda leaf: _as(leaf, dtype), data), ragged, known)

@@ -92,7 +92,7 @@ def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma
     >>> noisy(problem, rounds=2, distance0=1.0, eta_bar=0.02, sigma_squared=0.1).round(4).tolist()
     [1.0, 0.991, 0.9821]
     """
-    shrink = 1 - eta_bar * problem.strong_convexity / 2
+    shrink = 1 - eta_bar * _mu(problem) / 2
     powers = shrink ** np.arange(rounds + 1)
     floor = 25 * eta_bar**2 * sigma_squared / (1 - shrink)
     return powers * distance0 + (1 - powers) * floor
@@ -147,7 +147,7 @@ def client_feedback(
     >>> client_feedback(problem, 2, distance0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
     [2.0029, 2.0014, 1.9999]
     """
-    mu = problem.strong_convexity
+    mu = _mu(problem)
     floor = 16 / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
     return 2 * _geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
 
@@ -163,7 +163,7 @@ def client_feedback_gap(
     >>> client_feedback_gap(problem, 2, gap0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
     [8.0059, 7.9999, 7.9939]
     """
-    mu = problem.strong_convexity
+    mu = _mu(problem)
     floor = 8 * problem.smoothness / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
     return 2 * problem.condition * _geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
 
@@ -225,6 +225,11 @@ def s_local_svrg(problem: Problem, rounds: int, distance0: float, eta_bar: float
     """
     drop = min(eta_bar * problem.strong_convexity, renewal) / 2
     return _geometric(drop, rounds) * (1 + (1 - renewal) / (100 * renewal)) * distance0
+
+
+def _mu(problem: Problem) -> float:
+    """μ = L/κ: asking for κ refuses a problem that is not strongly convex."""
+    return problem.smoothness / problem.condition
 
 
 def _geometric(drop: float, rounds: int) -> Array:
