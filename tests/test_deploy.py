@@ -1,9 +1,14 @@
 """A federation's folder and settings, without starting anything."""
 
 import json
+import signal
 import socket
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +19,11 @@ import fedlin
 from fedlin.cli import app
 from fedlin.deploy.certificates import check_certificate
 from fedlin.deploy.cli import _Lines
-from fedlin.deploy.driver import outcome
+from fedlin.deploy.driver import Driver, outcome
 from fedlin.deploy.kits import check_port
 from fedlin.deploy.programs import STATE, load_client, make_client, run_server
+from fedlin.deploy.project import Project
+from fedlin.deploy.remote import attend
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.starting_model import read_start
 from fedlin.deploy.status import Standing, exchange, standing
@@ -314,6 +321,66 @@ def test_a_command_that_cannot_be_met_leaves_with_two(words: list[str], tmp_path
     assert done.exit_code == 2
     assert done.output.startswith("fedlin: ")
     assert not (tmp_path / "new").exists()
+
+
+def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that comes late, then a site that comes late, then a job that runs to its end."""
+
+    class Session:
+        """What the driver asks FLARE's session."""
+
+        def __init__(self) -> None:
+            self.present = [["north"], ["north"], ["north", "south"]]
+            self.statuses = ["RUNNING", "RUNNING", "FINISHED:COMPLETED"]
+
+        def get_system_info(self) -> SimpleNamespace:
+            return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in self.present.pop(0)])
+
+        def submit_job(self, job: str) -> str:
+            return "one"
+
+        def get_job_meta(self, job: str) -> dict[str, str]:
+            return {"status": self.statuses.pop(0)}
+
+        def close(self) -> None:
+            pass
+
+    attempts: list[object] = [ConnectionError(), ConnectionError(), Session()]
+
+    def session(driver: Driver) -> object:
+        found = attempts.pop(0) if len(attempts) > 1 else attempts[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(Driver, "session", session)
+    monkeypatch.setattr("fedlin.deploy.remote.check_certificate", lambda kit: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    said: list[str] = []
+    assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done"}
+    assert said == ["waiting for the server", "waiting for south", "the job runs"]
+
+
+@pytest.mark.slow
+def test_one_interrupt_ends_the_wait_for_a_server(tmp_path: Path) -> None:
+    """Also in the middle of an attempt to reach it."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    folder = tmp_path / "federation"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = str(unused.getsockname()[1])
+    done = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder), "--port", port])
+    assert done.exit_code == 0, done.output
+    command = [sys.executable, "-u", "-m", "fedlin", "federation", "start", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "waiting for the server\n"
+        time.sleep(3.0)  # the next attempt takes five seconds from the first
+        waiting.send_signal(signal.SIGINT)
+        try:
+            assert waiting.wait(timeout=30) == 130
+        finally:
+            waiting.kill()
 
 
 def test_what_init_writes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import time
 from pathlib import Path
@@ -53,9 +54,12 @@ def start(
     from fedlin.deploy.remote import attend
 
     _end_in_order()
-    with refusals():
-        project = Project.read(folder)
-        end = Local(project).run(_Lines()) if local else attend(project)
+    try:
+        with refusals():
+            project = Project.read(folder)
+            end = Local(project).run(_Lines()) if local else attend(project, typer.echo)
+    except KeyboardInterrupt:
+        os._exit(130)  # FLARE's threads go on looking for a server, and Python would wait for them to end
     typer.echo(f"{end['status']}: {end.get('error') or _model(project.server, local)}")
     raise typer.Exit(0 if end["status"] in ("done", "stopped") else 1)
 

@@ -29,6 +29,7 @@ class Driver:
         self.needed = len(sites) if needed is None else needed
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
+        self.awaited: str | None = None  # who is missing for a job to run
         self._session: Any = None
         self._job_id: str | None = None
         self._idle = time.monotonic()  # since when no job runs
@@ -37,18 +38,22 @@ class Driver:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
         try:
             session = self.session()
+            self.awaited = None
             if self._job_id is not None:
                 status = str(session.get_job_meta(self._job_id)["status"])
                 if not status.startswith("FINISHED"):
                     return True
                 self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
-            if self._enough({client.name for client in session.get_system_info().client_info}):
+            present = {client.name for client in session.get_system_info().client_info}
+            if self._enough(present):
                 self._job_id = session.submit_job(str(self.job))
                 self.submissions += 1
                 return True
+            self.awaited = ", ".join(sorted(self.sites - present))
         except Exception:  # FLARE raises many kinds where the server went away
             self.forget()
+            self.awaited = "the server"
         return False
 
     def _enough(self, present: set[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,11 @@ def take_part(kit: Path) -> None:
         process.stop()
 
 
-def attend(project: Project) -> dict[str, Any]:
-    """Send the job, and send it again whenever it ended before the run did."""
+def attend(project: Project, say: Callable[[str], object]) -> dict[str, Any]:
+    """Send the job, and send it again whenever it ended before the run did; tell whom it waits for."""
     check_certificate(project.admin)
     driver = Driver(project.admin, project.job, project.sites, project.needed)
-    quick, begun = 0, time.monotonic()
+    quick, begun, said = 0, time.monotonic(), ""
     try:
         while driver.ended != _DONE:
             if driver.ended is not None:  # a job that went on for a while brought rounds, which are saved
@@ -50,6 +51,8 @@ def attend(project: Project) -> dict[str, Any]:
             driver.advance()
             if driver.submissions > submitted:
                 begun = time.monotonic()
+            if said != (said := f"waiting for {driver.awaited}" if driver.awaited else "the job runs"):
+                say(said)
             time.sleep(_POLL)
         return {"status": "done"}
     finally:
