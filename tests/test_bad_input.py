@@ -235,6 +235,7 @@ CASES = [
     ),
     Case("tracking's step", lambda: fedlin.gradient_tracking(0.0), ArgumentError, ("server_step = 0.0", "above 0")),
     Case("renewal never", lambda: fedlin.s_local_svrg(0.0), ArgumentError, ("renewal = 0.0", "(0, 1]")),
+    Case("renewal below never", lambda: fedlin.s_local_svrg(-0.5), ArgumentError, ("renewal = -0.5", "(0, 1]")),
     Case("renewal above one", lambda: fedlin.s_local_svrg(1.5), ArgumentError, ("renewal = 1.5", "(0, 1]")),
     Case("fedac's convexity", lambda: fedlin.fedac(0.0), ArgumentError, ("strong_convexity = 0.0", "above 0")),
     Case(

@@ -228,6 +228,12 @@ def test_a_factory_keeps_the_name_and_the_words_of_what_it_wraps(method: str) ->
 
 
 @every_row()
+def test_equal_arguments_give_the_same_object(row: Row) -> None:
+    """Which engines have compiled already."""
+    assert row.algorithm() is row.algorithm()
+
+
+@every_row()
 def test_the_state_keeps_its_structure(row: Row) -> None:
     """Trees, shapes, types and weak types are those of the start, after the first round and the next ones."""
     with precision(np.float64):

@@ -186,6 +186,13 @@ def test_keeping_every_entry_changes_nothing() -> None:
     assert_close(iterates(everywhere), iterates(fedlin.fedlin()), 1e-12)
 
 
+def test_a_link_for_models_sends_all_but_the_first_as_moves() -> None:
+    """A round sends the model and the mean gradient down, both in full without links, to each client."""
+    run = fedlin.simulate(fedlin.fedlin(model_downlink=top_k(1)), problem(), plan(), ROUNDS, x0=X0)
+    dense, entry = CLIENTS * 8 * DIM, CLIENTS * (8 + 1)  # a value, and one byte for where it belongs
+    np.testing.assert_array_equal(np.diff(run.bytes_down), [2 * dense] + [entry + dense] * (ROUNDS - 1))
+
+
 # Many runs as one.
 
 
