@@ -1,6 +1,6 @@
 """Measure this machine, print as it goes, and write results/cpu.json, docs/performance.md and its picture.
 
-`--only race` or `--only growth` measures one part and keeps the others of the file; `--repeats N` for more than three.
+`--only race` or `--only growth` measures one part and keeps the others of the file; `--repeats N` for more than five.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> None:
         "engine": engine,
     }
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", choices=tuple(parts))
     given = parser.parse_args()
     console, began = Console(), time.perf_counter()
