@@ -12,7 +12,7 @@ from fedlin.engines.program import program
 from fedlin.problems.problem import Measures
 
 
-def measure_nothing(objective: Any, data: Any, weights: Any, optimum: Any, x: Any, *layout: Any) -> Measures:
+def measure_nothing(objective: Any, optimum: Any, x: Any, look: Any) -> Measures:
     """Stands in for the measures at the least cost that still tells a diverged model."""
     norm = jnp.linalg.norm(x)
     return Measures(norm, norm, norm, norm)

@@ -16,7 +16,7 @@ from fedlin.core import Algorithm, Numbers, Recipe
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.round import Clients, Cohort, Site, play_round
 from fedlin.layout import BY_MEMBER, BY_ROUND_AND_MEMBER, EVERYWHERE, SHARED_OUT
-from fedlin.problems.problem import Measures, in_closed_form, measure, unmeasured, views
+from fedlin.problems.problem import Measures, in_closed_form, measure, survey, unmeasured, views
 
 Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
@@ -145,20 +145,18 @@ def program(shape: Shape) -> Any:
         return State(server, states), calls, sums[0] if also else None
 
     def judge(inputs: Inputs, x: Any, done: Any, surveyed: Any) -> tuple[Measures, Any]:
-        def look() -> Measures:
-            return measure(
-                shape.site.objective,
-                inputs.data,
-                inputs.weights,
-                inputs.optimum,
-                x,
-                shape.survey,
-                shape.site.mesh,
-                surveyed,
-            )
+        site, optimum = shape.site, inputs.optimum
+
+        def look() -> Any:
+            if surveyed is not None:
+                return surveyed
+            return survey(site.objective, inputs.data, inputs.weights, optimum, x, shape.survey, site.mesh)
+
+        def measured() -> Measures:
+            return measure(site.objective, optimum, x, look)
 
         due = (done % inputs.every == 0) | (done == inputs.last) if shape.seldom else True
-        found = jax.lax.cond(due, look, lambda: unmeasured(x.dtype)) if shape.seldom else look()
+        found = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype)) if shape.seldom else measured()
         return found, outcome(x, inputs.start, found, inputs.limits, due)
 
     if shape.members is not None:

@@ -21,7 +21,7 @@ from fedlin.engines.round import Clients, Site, answer
 from fedlin.engines.tally import tally
 from fedlin.layout import choose_block, of_clients, one_pass_block
 from fedlin.problems.objective import Objective
-from fedlin.problems.problem import Measures, closed_form, conclude, in_closed_form, survey, unmeasured
+from fedlin.problems.problem import Measures, measure, survey, unmeasured
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
@@ -136,17 +136,19 @@ class Stream:
 
     def _measure(self, x: Any) -> Measures:
         """The measures of a model, from one pass over all clients where they do not follow from the optimum alone."""
-        problem = self.member.problem
+        problem, point = self.member.problem, jnp.asarray(x)
         optimum = problem.known_optimum
-        point, total = jnp.asarray(x), None  # type: tuple[Any, Any]
-        if in_closed_form(optimum):
-            return _home(closed_form(optimum, point))
-        block = one_pass_block(of_clients(problem.data, self.survey), self.survey)
-        for part in _split(np.arange(problem.clients), self.survey):
-            weight = _weigh(problem.weights, part, self.survey).astype(problem.dtype)
-            data = jax.device_put(_take(problem.data, part, self.survey))
-            total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
-        return _home(conclude(problem.objective, total, optimum, point))
+
+        def look() -> Any:
+            total = None
+            block = one_pass_block(of_clients(problem.data, self.survey), self.survey)
+            for part in _split(np.arange(problem.clients), self.survey):
+                weight = _weigh(problem.weights, part, self.survey).astype(problem.dtype)
+                data = jax.device_put(_take(problem.data, part, self.survey))
+                total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
+            return total
+
+        return _home(measure(problem.objective, optimum, point, look))
 
     def result(self, number: int, status: Status) -> Result:
         """The run as the user gets it."""

@@ -1,6 +1,7 @@
 """What is minimised: f = Σ w_i f_i over the clients, with everything that is known about it."""
 
 import copy
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeGuard
 
@@ -18,6 +19,7 @@ from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective, Sampling
 
 Array = NDArray[Any]
+Sums = tuple[Scalar, Vector]  # Σ w_i h_i and Σ w_i ∇f_i(x), as `survey` finds them
 
 
 class Optimum(NamedTuple):
@@ -260,21 +262,9 @@ def unmeasured(dtype: Any) -> Measures:
     return Measures(*[jnp.full((), jnp.nan, dtype)] * len(Measures._fields))
 
 
-def measure(
-    objective: Objective,
-    data: Data,
-    weights: Vector,
-    optimum: Optimum | None,
-    x: Vector,
-    block: int | None,
-    mesh: Mesh | None = None,
-    surveyed: tuple[Scalar, Vector] | None = None,
-) -> Measures:
-    """The measures of a model, as traced code, from what a survey found if one was made already."""
-    if in_closed_form(optimum):
-        return closed_form(optimum, x)
-    sums = survey(objective, data, weights, optimum, x, block, mesh) if surveyed is None else surveyed
-    return conclude(objective, sums, optimum, x)
+def measure(objective: Objective, optimum: Optimum | None, x: Vector, look: Callable[[], Sums]) -> Measures:
+    """The measures of a model, as traced code; `look` surveys the clients where that is needed."""
+    return closed_form(optimum, x) if in_closed_form(optimum) else conclude(objective, look(), optimum, x)
 
 
 def in_closed_form(optimum: Optimum | None) -> TypeGuard[Optimum]:
@@ -298,10 +288,10 @@ def survey(
     x: Vector,
     block: int | None,
     mesh: Mesh | None = None,
-) -> tuple[Scalar, Vector]:
+) -> Sums:
     """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, whose mean h_i is the gap, or the loss."""
     (sums,) = sum_over_clients([(weights, views(objective, data, optimum, x, block, mesh))], mesh)
-    found: tuple[Scalar, Vector] = sums
+    found: Sums = sums
     return found
 
 
@@ -323,7 +313,7 @@ def views(
     return found
 
 
-def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum | None, x: Vector) -> Measures:
+def conclude(objective: Objective, sums: Sums, optimum: Optimum | None, x: Vector) -> Measures:
     """The measures from what a survey of all clients found."""
     height, norm = sums[0], jnp.linalg.norm(sums[1])
     if optimum is None:
@@ -338,7 +328,7 @@ def conclude(objective: Objective, sums: tuple[Scalar, Vector], optimum: Optimum
 @cache
 def _measure(objective: Objective, block: int | None) -> Any:
     def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Measures:
-        return measure(objective, data, weights, optimum, x, block)
+        return measure(objective, optimum, x, lambda: survey(objective, data, weights, optimum, x, block))
 
     return jax.jit(run)
 
