@@ -54,12 +54,12 @@ def start(
     from fedlin.deploy.remote import attend
 
     _end_in_order()
-    try:
-        with refusals():
-            project = Project.read(folder)
-            end = Local(project).run(_Lines()) if local else attend(project, typer.echo)
-    except KeyboardInterrupt:
-        os._exit(130)  # FLARE's threads go on looking for a server, and Python would wait for them to end
+    for request in () if local else (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(request) != signal.SIG_IGN:
+            signal.signal(request, _leave)
+    with refusals():
+        project = Project.read(folder)
+        end = Local(project).run(_Lines()) if local else attend(project, typer.echo)
     typer.echo(f"{end['status']}: {end.get('error') or _model(project.server, local)}")
     raise typer.Exit(0 if end["status"] in ("done", "stopped") else 1)
 
@@ -131,6 +131,11 @@ def _end_in_order() -> None:
     """A request to end is as good as Ctrl-C, and FLARE's own warnings about a lost server are not for the terminal."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _leave(number: int, frame: object) -> None:
+    """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
+    os._exit(130)
 
 
 class _Lines:
