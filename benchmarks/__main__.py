@@ -1,6 +1,6 @@
 """Measure this machine, print as it goes, and write results/cpu.json, docs/performance.md and its picture.
 
-`--only race` or `--only growth` measures one part and keeps the others of the file; `--repeats N` for more than five.
+`--only race`, for example, measures one part and keeps the others of the file; `--repeats N` for more than five.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import batches, bounds, growth, page, picture, recording, speed
+from benchmarks import batches, bounds, growth, page, picture, recording, scale, speed
 from benchmarks.peers import race
 from benchmarks.workloads import w1, w2
 
@@ -31,6 +31,7 @@ def main() -> None:
     parts: dict[str, Callable[[int, Callable[[str], None]], Any]] = {
         "race": race.measure,
         "growth": lambda repeats, say: growth.measure(say),
+        "scale": scale.measure,
         "engine": engine,
     }
     parser = argparse.ArgumentParser(description=__doc__)

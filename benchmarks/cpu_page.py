@@ -38,6 +38,14 @@ over it.
 
 {growth}
 
+The same clients in one process, the sizes timed in turns so that a busy machine slows them alike:
+
+{clients}
+
+And a cohort of 1,000, drawn anew every round, against a federation of 1,000; *in chunks* from a memory-mapped file:
+
+{cohorts}
+
 ## What bounds a round on a CPU
 
 Here a copy in memory moves {copy:.0f} GB/s, a float64 matrix product runs at {flops:.0f} GFLOP/s, and a call of a
@@ -135,6 +143,28 @@ def growth_rows(growth: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def client_rows(clients: dict[str, Any]) -> list[tuple[str, ...]]:
+    """One row a number of clients."""
+    line, each = clients["straight line"], clients["per client over that of 1,000"]
+    rows: list[tuple[str, ...]] = []
+    for count, seconds in clients["seconds a round"].items():
+        over = seconds / (line["offset"] + line["slope"] * int(count.replace(",", "")))
+        rows.append((count, micro(seconds), f"{over:.2f}", f"{each[count]:.2f}"))
+    return rows
+
+
+def cohort_rows(cohorts: dict[str, Any]) -> list[tuple[str, ...]]:
+    """One row a way, with its ratio to a federation of the cohort's size where it is a cohort."""
+    rows: list[tuple[str, ...]] = []
+    for way, seconds in cohorts["seconds a round"].items():
+        ratio = ""
+        if way in cohorts["ratio"]:
+            low, high = cohorts["range"][way]
+            ratio = span({"median": cohorts["ratio"][way], "low": low, "high": high})
+        rows.append((way, micro(seconds), ratio))
+    return rows
+
+
 def need_rows(measured: dict[str, Any]) -> list[tuple[str, ...]]:
     """A round of fedlin against what the machine gives."""
     by_title = {row["title"]: row for row in measured["race"]["rows"]}
@@ -174,6 +204,11 @@ def write(measured: dict[str, Any]) -> str:
             ("what grows", "size", "a round (rounds: the run)", "over the line", "memory"),
             growth_rows(measured["growth"]),
         ),
+        clients=table(
+            ("clients", "a round", "over the line", "a client's time over that of 1,000"),
+            client_rows(measured["scale"]["clients"]),
+        ),
+        cohorts=table(("", "a round", "over the federation"), cohort_rows(measured["scale"]["cohorts"])),
         copy=top["copy bytes/s"] / 1e9,
         flops=top["flop/s"] / 1e9,
         call=micro(top["call"]),

@@ -2,18 +2,14 @@
 
 A round's time per client from 10³ to 10⁶ of them, and a cohort of 1,000 drawn from 10⁶ against a federation of 1,000,
 in memory and in chunks from a memory-mapped file. Ways are timed in turns, so that a busy machine slows all alike, and
-ratios are of the same turn: `python -m benchmarks.scale [FILE]` writes them as JSON too.
+ratios are of the same turn.
 """
 
-import json
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import fedlin
@@ -23,7 +19,6 @@ from fedlin.problems import Problem
 
 ROWS, FEATURES, STEPS = 20, 20, 10
 MOST, COHORT = 10**6, 1000
-REPEATS = 5
 
 
 def federation(clients: int, folder: str | None = None) -> Problem:
@@ -56,7 +51,7 @@ def medians(ways: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, 
     return {name: [turn[name] for turn in turns[1:]] for name in ways}
 
 
-def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
+def growth(repeats: int, most: int = MOST) -> dict[str, Any]:
     """All clients in every round: seconds a round, and what that is for each client."""
     instances = {count: federation(count) for count in (10**3, 10**4, 10**5, 10**6) if count <= most}
     ways = {f"{m:,}": partial(seconds, problem, max(1, 10**5 // m)) for m, problem in instances.items()}
@@ -64,14 +59,13 @@ def growth(repeats: int = REPEATS, most: int = MOST) -> dict[str, Any]:
     each = {name: found / int(name.replace(",", "")) for name, found in times.items()}
     seconds_a_round = {name: float(np.median(found)) for name, found in times.items()}
     return {
-        "figure": "all clients in every round",
         "seconds a round": seconds_a_round,
         "straight line": line([float(m) for m in instances], list(seconds_a_round.values())),
         "per client over that of 1,000": {name: float(np.median(t / each["1,000"])) for name, t in each.items()},
     }
 
 
-def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dict[str, Any]:
+def cohorts(repeats: int, most: int = MOST, rounds: int = 1000) -> dict[str, Any]:
     """A cohort drawn from very many clients against a federation of its size, each measured as often as by default."""
     few, many = federation(COHORT), federation(most)
     drawn = {"participation": COHORT / most}
@@ -89,23 +83,13 @@ def cohorts(repeats: int = REPEATS, most: int = MOST, rounds: int = 1000) -> dic
     pairs = {"cohort": "federation", "cohort in chunks": "federation in chunks"}
     ratios = {way: np.divide(times[way], times[base]) for way, base in pairs.items()}
     return {
-        "figure": f"{COHORT:,} drawn of {most:,} clients over a federation of {COHORT:,}",
         "seconds a round": {way: float(np.median(values)) for way, values in times.items()},
         "ratio": {way: float(np.median(values)) for way, values in ratios.items()},
         "range": {way: [float(values.min()), float(values.max())] for way, values in ratios.items()},
     }
 
 
-def main() -> None:
-    """Print, and write the file that was named."""
-    found = []
-    for figure in (cohorts, growth):
-        found.append(figure())
-        print(json.dumps(found[-1], indent=1), flush=True)
-    if len(sys.argv) > 1:
-        about = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "repeats": REPEATS}
-        Path(sys.argv[1]).write_text(json.dumps({**about, "figures": found}, indent=1, ensure_ascii=False) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def measure(repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Both."""
+    say("a million clients, and a cohort of them")
+    return {"cohorts": cohorts(repeats), "clients": growth(repeats)}
