@@ -5,8 +5,9 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 QUICK := -m "not slow and not browser and not long"
 # What needs no extra: these run where only fedlin's own dependencies are installed.
-CORE := src $(patsubst %,tests/test_%.py,advise bad_input cli_reproduce cli_run compressors contract data experiments \
-	federation links privacy problems report result simulate sklearn theory)
+CORE := src tests/algorithms/test_contract.py tests/claims/test_cli_reproduce.py tests/data tests/engines/federation/test_federation.py \
+	tests/engines/simulation/test_simulate.py tests/experiments tests/problems/test_problems.py tests/report/test_report.py \
+	tests/theory $(patsubst %,tests/test_%.py,bad_input compressors links privacy result sklearn)
 TOOLS := hypothesis pytest pytest-xdist
 # One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -30,7 +31,7 @@ test-quick: $(STAMP)
 # Flower needs older versions of what other parts use, so it has an environment of its own; minutes, as it starts many
 # processes, and so not part of `make test`.
 test-flower: .venv-flower/.installed
-	.venv-flower/bin/python -m pytest tests/test_transport_flower.py
+	.venv-flower/bin/python -m pytest tests/transports/test_transport_flower.py
 
 # Federations on real data, and federations whose machines are killed, frozen and robbed; for several minutes.
 # And scikit-learn's checks of arrays of other libraries, which it leaves out unless SciPy is told of them first.
@@ -46,7 +47,7 @@ test-mlflow: .venv-mlflow/.installed
 # two of one core, resumed where it was stopped. It ends with what it took.
 mutation: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
-	$(PYTHON) tests/mutation.py
+	$(PYTHON) tests/tools/mutation.py
 
 # The wheel and the source distribution, each alone in a clean environment; for several minutes.
 test-package: $(STAMP)
@@ -103,8 +104,8 @@ $(STAMP): pyproject.toml constraints.txt | $(PYTHON)
 	.venv-$*/bin/python -m pip install --quiet --constraint .venv-$*/pins --editable '.[$*]' psutil pytest
 	touch $@
 
-.venv-lowest/.installed: pyproject.toml tests/lowest.py
+.venv-lowest/.installed: pyproject.toml tests/tools/lowest.py
 	test -x .venv-lowest/bin/python || python3 -m venv .venv-lowest
-	python3 tests/lowest.py > .venv-lowest/pins
+	python3 tests/tools/lowest.py > .venv-lowest/pins
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/pins --editable . $(TOOLS)
 	touch $@

@@ -6,6 +6,6 @@ NEEDS = {
     "src/fedlin/torch": "torch",
     "src/fedlin/trackers.py": "tensorboardX",
     "src/fedlin/transports/flower.py": "flwr",
-    "tests/flower_sites.py": "flwr",
+    "tests/helpers/flower_sites.py": "flwr",
 }
 collect_ignore = [path for path, package in NEEDS.items() if find_spec(package) is None]

@@ -138,7 +138,7 @@ def run_server(transport: Transport, folder: str) -> None:
     """FLARE's job: the bare calls are FLARE's own, to the whole group of sites."""
     from nvflare.collab import collab
 
-    from fedlin.deploy.programs import conclude
+    from fedlin.deploy.flare.programs import conclude
 
     service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     port = service["servers"][0]["service"]["target"].rpartition(":")[2]
@@ -155,7 +155,7 @@ def over_flare() -> dict[str, float]:
     """A process for the server and for each site, mutual TLS."""
     import socket
 
-    from fedlin.deploy.local import Local
+    from fedlin.deploy.flare.local_federation import LocalFederation
     from fedlin.deploy.project import create
 
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -163,7 +163,7 @@ def over_flare() -> dict[str, float]:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     with tempfile.TemporaryDirectory() as folder:
         project = create(Path(folder) / "federation", CLIENTS, "localhost", port)
-        end = Local(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make"}).run()
+        end = LocalFederation(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make"}).run()
         if end["status"] != "done":
             raise RuntimeError(end["error"])
         found: dict[str, float] = json.loads((project.server / FOUND).read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedlin.report.paper import RC
+from fedlin.report.matplotlib_figures import RC
 from fedlin.report.style import COLOURS
 
 FILE = Path(__file__).parent.parent / "docs" / "pictures" / "peers.svg"

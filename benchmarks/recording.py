@@ -8,7 +8,7 @@ import numpy as np
 
 import fedlin
 from benchmarks.workloads import Workload
-from fedlin.engines.program import program
+from fedlin.engines.simulation.program import program
 from fedlin.problems.problem import Measures
 
 
@@ -31,8 +31,10 @@ def cost(work: Workload, rounds: int, repeats: int = 5) -> dict[str, Any]:
     for _ in range(repeats):
         measured = seconds(work, rounds)
         with (
-            patch("fedlin.engines.program.measure", measure_nothing),
-            patch("fedlin.engines.program.in_closed_form", lambda optimum: True),  # so that no round makes a survey
+            patch("fedlin.engines.simulation.program.measure", measure_nothing),
+            patch(
+                "fedlin.engines.simulation.program.in_closed_form", lambda optimum: True
+            ),  # so that no round makes a survey
         ):
             pairs.append((measured, seconds(work, rounds)))
     program.cache_clear()

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from fedlin.claims.bytes_methods import (
+from fedlin.claims.common.bytes_methods import (
     METHODS,
     PROBLEMS,
     REAL,
@@ -20,9 +20,9 @@ from fedlin.claims.bytes_methods import (
     plan,
 )
 from fedlin.claims.open_models import GOALS, spent
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.sizes import message_sizes
-from fedlin.engines.stop import Stop
 from fedlin.problems.problem import Problem
 
 Cost = tuple[float, ...]

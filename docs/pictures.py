@@ -8,7 +8,7 @@ import numpy as np
 
 import fedlin
 from fedlin.report.figure import Curve, Figure, Panel
-from fedlin.report.paper import save
+from fedlin.report.matplotlib_figures import save
 from fedlin.result import first
 
 HOME = Path(__file__).parent / "pictures"

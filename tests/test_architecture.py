@@ -43,7 +43,7 @@ OUTER = (
     "playground",
     "sklearn",
     "trackers",
-    "refusals",
+    "cli_errors",
 )
 HEAVY = (
     "pandas",

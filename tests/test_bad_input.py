@@ -15,7 +15,7 @@ import fedlin
 from compilation import compilations
 from fedlin import Plan, Stop, data, privacy, problems, simulate, simulate_many, theory, trackers
 from fedlin.errors import ArgumentError, CheckpointError, DataError, FedLinError, PlanError, UnknownError
-from fedlin.playground.settings import Settings
+from fedlin.playground.sliders import Sliders
 
 M, D = 3, 2
 A, B = np.stack([np.eye(D) * (i + 1) for i in range(M)]), np.ones((M, D))
@@ -679,17 +679,17 @@ CASES = [
         "row smoothness", lambda: theory.s_local_svrg(QUADRATIC, 2, 0), ArgumentError, ("row_smoothness = 0", "above 0")
     ),
     # The playground
-    Case("playground's method", lambda: Settings(method="fedlin"), ArgumentError, ("method = 'fedlin'", "'FedLin'")),
-    Case("playground's clients", lambda: Settings(clients=0), ArgumentError, ("clients = 0", "at least 1")),
-    Case("playground's alpha", lambda: Settings(alpha=-1.0), ArgumentError, ("alpha = -1.0", "at least 0")),
-    Case("playground's steps", lambda: Settings(local_steps=0), ArgumentError, ("local_steps = 0", "at least 1")),
-    Case("playground's step", lambda: Settings(step=0.0), ArgumentError, ("step = 0.0", "above 0")),
-    Case("playground's share up", lambda: Settings(up=0), ArgumentError, ("up = 0", "(0, 100]")),
-    Case("playground's share down", lambda: Settings(down=101), ArgumentError, ("down = 101", "(0, 100]")),
-    Case("playground's messages", lambda: Settings(messages="all"), ArgumentError, ("messages = 'all'", "'gradients'")),
-    Case("playground's memory", lambda: Settings(memory=""), ArgumentError, ("memory = ''", "'error feedback'")),
-    Case("playground's measure", lambda: Settings(measure="loss"), ArgumentError, ("measure = 'loss'", "'gap'")),
-    Case("playground's axis", lambda: Settings(axis="time"), ArgumentError, ("axis = 'time'", "'rounds'")),
+    Case("playground's method", lambda: Sliders(method="fedlin"), ArgumentError, ("method = 'fedlin'", "'FedLin'")),
+    Case("playground's clients", lambda: Sliders(clients=0), ArgumentError, ("clients = 0", "at least 1")),
+    Case("playground's alpha", lambda: Sliders(alpha=-1.0), ArgumentError, ("alpha = -1.0", "at least 0")),
+    Case("playground's steps", lambda: Sliders(local_steps=0), ArgumentError, ("local_steps = 0", "at least 1")),
+    Case("playground's step", lambda: Sliders(step=0.0), ArgumentError, ("step = 0.0", "above 0")),
+    Case("playground's share up", lambda: Sliders(up=0), ArgumentError, ("up = 0", "(0, 100]")),
+    Case("playground's share down", lambda: Sliders(down=101), ArgumentError, ("down = 101", "(0, 100]")),
+    Case("playground's messages", lambda: Sliders(messages="all"), ArgumentError, ("messages = 'all'", "'gradients'")),
+    Case("playground's memory", lambda: Sliders(memory=""), ArgumentError, ("memory = ''", "'error feedback'")),
+    Case("playground's measure", lambda: Sliders(measure="loss"), ArgumentError, ("measure = 'loss'", "'gap'")),
+    Case("playground's axis", lambda: Sliders(axis="time"), ArgumentError, ("axis = 'time'", "'rounds'")),
     Case(
         "no gap to close", lambda: theory.staged.rounds(QUADRATIC, 1.0, 0.0), ArgumentError, ("gap0 = 0.0", "above 0")
     ),

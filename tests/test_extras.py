@@ -12,14 +12,14 @@ from bare import closure, modules
 from bare_features import FEATURES
 from lowest import PROJECT
 
-TESTS = Path(__file__).parent
+HELPERS = Path(__file__).parent / "helpers"
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 FOR_DEVELOPERS = {"docs", "mutation", "test"}
 
 
 def bare(script: str, folder: Path) -> str:
     """What a script prints where only fedlin's own dependencies can be imported."""
-    command = [sys.executable, "-W", "error", str(TESTS / "bare.py"), str(TESTS / script)]
+    command = [sys.executable, "-W", "error", str(HELPERS.parent / "tools" / "bare.py"), str(HELPERS / script)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -80,8 +80,8 @@ def test_it_works_alone(kind: str, built: dict[str, Path], tmp_path: Path) -> No
     assert "reproduce" in call(python, "-m", "fedlin", "--help")
     assert "_FEDLIN_COMPLETE" in call("env", "_FEDLIN_COMPLETE=source_bash", "fedlin")
     assert "fedlin" in call(python, "-W", "error", "-c", TEN_LINES)
-    call(python, str(TESTS / "bare_core.py"))
-    told = json.loads(call(python, str(TESTS / "bare_features.py")))
+    call(python, str(TESTS / "helpers" / "bare_core.py"))
+    told = json.loads(call(python, str(TESTS / "helpers" / "bare_features.py")))
     for feature, (extra, _) in FEATURES.items():
         assert f"pip install 'fedlin[{extra}]'" in told[feature]
     call("fedlin", "reproduce", "--quick")

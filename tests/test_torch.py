@@ -368,9 +368,21 @@ BAD: dict[str, tuple[Callable[[], object], type[FedLinError], str]] = {
         ArgumentError,
         "float32, float64",
     ),
-    "half precision": (lambda: fedlin.torch.problem(linear(torch.float16), square, rows()), ArgumentError, "float16"),
-    "no shape yet": (lambda: fedlin.torch.problem(nn.LazyLinear(1), square, rows()), ArgumentError, "no shape yet"),
-    "batch norm": (lambda: fedlin.torch.problem(TRAINED, square, rows()), ArgumentError, "1 is BatchNorm1d.*GroupNorm"),
+    "half precision": (
+        lambda: fedlin.torch.problem(linear(torch.float16), square, rows()),
+        ArgumentError,
+        "float16",
+    ),
+    "no shape yet": (
+        lambda: fedlin.torch.problem(nn.LazyLinear(1), square, rows()),
+        ArgumentError,
+        "no shape yet",
+    ),
+    "batch norm": (
+        lambda: fedlin.torch.problem(TRAINED, square, rows()),
+        ArgumentError,
+        "1 is BatchNorm1d.*GroupNorm",
+    ),
     "dropout": (
         lambda: fedlin.torch.problem(nn.Sequential(nn.Dropout(0.5), linear()), square, rows()),
         ArgumentError,

@@ -24,13 +24,13 @@ from fedlin.algorithms import (
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
-from fedlin.engines.clock import Clock, draw_rates
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
-from fedlin.engines.flanp import flanp
-from fedlin.engines.many import simulate_many
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.sizes import message_sizes
-from fedlin.engines.stop import Stop
+from fedlin.engines.timing.clock import Clock, draw_rates
+from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs

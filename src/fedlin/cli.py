@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlin.deploy import cli as federation
-from fedlin.experiments import cli as experiments
-from fedlin.refusals import refusals
+from fedlin.cli_errors import cli_errors
+from fedlin.deploy import deploy_cli as federation
+from fedlin.experiments import experiments_cli as experiments
 
 if TYPE_CHECKING:
     from fedlin.claims import Setting
@@ -61,7 +61,7 @@ def reproduce(
 
     Leaves with 0 where all is as it should be, 1 where a claim fails, 2 where the request cannot be met.
     """
-    with refusals():
+    with cli_errors():
         if list_claims:
             _list(ids or [])
         else:
@@ -80,9 +80,9 @@ def playground(
 
     Leaves with 2 where the request cannot be met.
     """
-    from fedlin.playground.serve import serve
+    from fedlin.playground.launch import serve
 
-    with refusals():
+    with cli_errors():
         serve(port, browser)
 
 
@@ -101,8 +101,8 @@ def _reproduce(
 
     from fedlin.cache import keep_compiled
     from fedlin.claims import OPEN, Setting, select, verdicts
-    from fedlin.report.folder import check_folder
     from fedlin.report.page import write_report
+    from fedlin.report.report_folder import check_folder
     from fedlin.report.terminal import show
 
     if draws is None:

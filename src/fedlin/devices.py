@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.errors import ArgumentError
-from fedlin.layout import CLIENTS, MEMBERS, SHARED_OUT, count_bytes
+from fedlin.layout import CLIENTS, RUNS, SHARED_OUT, count_bytes
 
 Devices = int | Sequence[jax.Device] | None
 WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outweighs the cores' meetings
@@ -52,7 +52,7 @@ def choose_mesh(data: Any, clients: int, passes: float) -> Mesh | None:
 def choose_spread(data: Any, runs: int) -> Mesh | None:
     """The cores that share so many runs of one structure."""
     cores = _cores()[:runs]
-    return Mesh(np.array(cores), (MEMBERS,)) if len(cores) > 1 and count_bytes(data) <= WORTH_COPYING else None
+    return Mesh(np.array(cores), (RUNS,)) if len(cores) > 1 and count_bytes(data) <= WORTH_COPYING else None
 
 
 @cache

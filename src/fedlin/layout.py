@@ -27,9 +27,9 @@ UNEVEN = 1.5  # largest τ_i over mean τ_i from which waiting for the largest c
 CLIENTS = "clients"  # the axis of a mesh
 SHARED_OUT = P(CLIENTS)  # type: ignore[no-untyped-call]  # each device holds its own clients' part
 EVERYWHERE = P()  # type: ignore[no-untyped-call]  # each device holds the whole
-MEMBERS = "members"  # the axis of a mesh that shares out runs instead
-BY_MEMBER = P(MEMBERS)  # type: ignore[no-untyped-call]
-BY_ROUND_AND_MEMBER = P(None, MEMBERS)  # type: ignore[no-untyped-call]
+RUNS = "runs"  # the axis of a mesh that shares out runs instead
+BY_RUN = P(RUNS)  # type: ignore[no-untyped-call]
+BY_ROUND_AND_RUN = P(None, RUNS)  # type: ignore[no-untyped-call]
 
 
 def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | None = None) -> Callable[..., Any]:

@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedlin import algorithms, data, problems
 from fedlin.checks import nonnegative, positive, positive_integer
 from fedlin.core import Algorithm, Scalar, Vector
-from fedlin.engines.simulate import simulate
-from fedlin.engines.stop import Stop
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError, DataError
 from fedlin.plan import Plan
 from fedlin.problems.objective import Objective, prox_by_newton

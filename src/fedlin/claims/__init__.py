@@ -5,7 +5,7 @@
 10
 """
 
+from fedlin.claims.check_claims import verdicts
 from fedlin.claims.claim import OPEN, Claim, Outcome, Setting, all_claims, find, select
-from fedlin.claims.run import verdicts
 
 __all__ = ["OPEN", "Claim", "Outcome", "Setting", "all_claims", "find", "select", "verdicts"]

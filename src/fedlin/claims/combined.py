@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlin import algorithms
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, stack, summary
-from fedlin.claims.rates import CAPTION, thin
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws, stack, summary
+from fedlin.claims.common.rates import CAPTION, thin
 from fedlin.compressors import top_k
-from fedlin.engines.many import simulate_many
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure, Panel

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.scalars import X_STAR, two_clients
-from fedlin.engines.many import simulate_many
+from fedlin.claims.common.scalars import X_STAR, two_clients
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.verdict import Row
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import (
+from fedlin.claims.common.draws import (
     BAND,
     Array,
     distance_panel,
@@ -16,7 +16,7 @@ from fedlin.claims.draws import (
     rate,
     sweep,
 )
-from fedlin.claims.stability import examine
+from fedlin.claims.common.stability import examine
 from fedlin.compressors import top_k
 from fedlin.links import plain
 from fedlin.plan import Plan

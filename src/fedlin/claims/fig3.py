@@ -4,7 +4,16 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, distance_panel, draws, extremes, floors, least_squares, least_squares_steps, sweep
+from fedlin.claims.common.draws import (
+    BAND,
+    distance_panel,
+    draws,
+    extremes,
+    floors,
+    least_squares,
+    least_squares_steps,
+    sweep,
+)
 from fedlin.compressors import top_k
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure

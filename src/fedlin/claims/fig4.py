@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel

@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, Array, distance_panel, draws, extremes, logistic, logistic_steps, of, sweep
-from fedlin.claims.stability import examine
+from fedlin.claims.common.draws import BAND, Array, distance_panel, draws, extremes, logistic, logistic_steps, of, sweep
+from fedlin.claims.common.stability import examine
 from fedlin.compressors import top_k
 from fedlin.links import plain
 from fedlin.plan import Plan

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import BAND, distance_panel, draws, floors, least_squares, least_squares_steps, sweep
+from fedlin.claims.common.draws import BAND, distance_panel, draws, floors, least_squares, least_squares_steps, sweep
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row

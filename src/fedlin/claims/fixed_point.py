@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, least_squares, least_squares_steps
-from fedlin.engines.simulate import simulate
+from fedlin.claims.common.draws import draws, least_squares, least_squares_steps
+from fedlin.engines.simulation.simulate import simulate
 from fedlin.report.verdict import Row
 
 STAYS, LEAVES = 1e-13, 1e-3

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, stack
-from fedlin.claims.instances import DIM
-from fedlin.claims.rates import fall
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws, stack
+from fedlin.claims.common.instances import DIM
+from fedlin.claims.common.rates import fall
 from fedlin.compressors import top_k
 from fedlin.core import Algorithm
-from fedlin.engines.many import simulate_many
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.links import error_feedback, plain
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -32,7 +32,7 @@ BASES = {"clients with one eigenbasis": True, "clients with a basis each": False
 
 
 @dataclass(frozen=True)
-class Theorem:
+class LooseTheorem:
     """A method, the plan a theorem gives it, and the rate it promises: 1 - drop a round."""
 
     name: str
@@ -43,25 +43,25 @@ class Theorem:
 
 
 THEOREMS = (
-    Theorem(
+    LooseTheorem(
         "Theorem 1",
         lambda k: algorithms.fedlin(),
         lambda problem, tau, delta: theory.strongly_convex(problem, tau),
         lambda problem, delta: 1 / (6 * problem.condition),
     ),
-    Theorem(
+    LooseTheorem(
         "Theorem 7",
         lambda k: algorithms.fedlin(downlink=plain(top_k(k))),
         theory.server_sparse,
         lambda problem, delta: 1 / (2 * delta * (2 + np.sqrt(delta)) * problem.condition),
     ),
-    Theorem(
+    LooseTheorem(
         "Theorem 8",
         lambda k: algorithms.fedlin(downlink=error_feedback(top_k(k))),
         theory.server_feedback,
         lambda problem, delta: 1 / (96 * delta * problem.condition),
     ),
-    Theorem(
+    LooseTheorem(
         "Theorem 9",
         lambda k: algorithms.fedlin(uplink=error_feedback(top_k(k))),
         theory.client_feedback,
@@ -84,7 +84,7 @@ class Point:
         return np.asarray(self.measured / self.promised)
 
 
-def run(theorem: Theorem, kappa: float, k: int, aligned: bool, numbers: range) -> Point:
+def run(theorem: LooseTheorem, kappa: float, k: int, aligned: bool, numbers: range) -> Point:
     """Until the bound has fallen by half: the start lies along the slowest direction, so that is soon all there is."""
     delta = DIM / k
     family = [instances.quadratics(n, kappa, aligned=aligned, shared=True) for n in numbers]

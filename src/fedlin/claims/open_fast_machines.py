@@ -10,13 +10,13 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import draws, of
-from fedlin.claims.instances import CLIENTS, DIM, quadratics
-from fedlin.claims.rates import fall
-from fedlin.claims.stragglers import race
-from fedlin.engines.clock import Clock
-from fedlin.engines.many import simulate_many
-from fedlin.engines.simulate import simulate
+from fedlin.claims.common.draws import draws, of
+from fedlin.claims.common.instances import CLIENTS, DIM, quadratics
+from fedlin.claims.common.rates import fall
+from fedlin.claims.common.stragglers import race
+from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.timing.clock import Clock
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel

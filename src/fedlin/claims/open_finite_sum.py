@@ -6,9 +6,9 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import BAND, draws, floors, stack, summary
-from fedlin.claims.rates import thin
-from fedlin.engines.many import simulate_many
+from fedlin.claims.common.draws import BAND, draws, floors, stack, summary
+from fedlin.claims.common.rates import thin
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row

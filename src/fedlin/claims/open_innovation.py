@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import BAND, draws, floors, least_squares, least_squares_steps, rate, summary, sweep
-from fedlin.claims.rates import thin
+from fedlin.claims.common.draws import BAND, draws, floors, least_squares, least_squares_steps, rate, summary, sweep
+from fedlin.claims.common.rates import thin
 from fedlin.compressors import top_k
 from fedlin.links import error_feedback, innovation
 from fedlin.plan import Plan

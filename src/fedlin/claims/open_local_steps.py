@@ -4,10 +4,10 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import Array, draws
-from fedlin.claims.instances import quadratics
-from fedlin.engines.simulate import simulate
-from fedlin.engines.stop import Stop
+from fedlin.claims.common.draws import Array, draws
+from fedlin.claims.common.instances import quadratics
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedlin.claims.bytes_methods import (
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.bytes_methods import (
     FIGURE_3,
     METHODS,
     PAPER,
@@ -17,11 +18,10 @@ from fedlin.claims.bytes_methods import (
     most_rounds,
     plan,
 )
-from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import Array, draws
-from fedlin.claims.rates import thin
-from fedlin.engines.simulate import simulate
-from fedlin.engines.stop import Stop
+from fedlin.claims.common.draws import Array, draws
+from fedlin.claims.common.rates import thin
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row

@@ -7,9 +7,9 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.draws import Array, draws, stack
+from fedlin.claims.common.draws import Array, draws, stack
 from fedlin.core import Algorithm
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.privacy import Where, account, gaussian
 from fedlin.problems.problem import Problem

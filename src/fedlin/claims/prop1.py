@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.surrogates import Pair, judge, random_clients
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.surrogates import Pair, judge, random_clients
 
 STEPS = (1, 2, 7, 50)  # H
 PULLS = (0.0, 0.5)  # β

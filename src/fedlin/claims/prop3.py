@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.rates import compare, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.rates import compare, judge
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 

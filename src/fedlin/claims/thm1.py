@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.rates import Case, compare, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.rates import Case, compare, judge
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.rates import Case, judge
-from fedlin.engines.many import simulate_many
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.rates import Case, judge
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure
 from fedlin.result import Result

@@ -3,12 +3,12 @@
 import numpy as np
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, stack
-from fedlin.claims.rates import Case, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws, stack
+from fedlin.claims.common.rates import Case, judge
 from fedlin.claims.thm2a import families
-from fedlin.engines.many import simulate_many
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.report.figure import Figure
 
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin import algorithms, problems, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.rates import compare, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.rates import compare, judge
 from fedlin.core import Scalar
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms, problems, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import stack
-from fedlin.claims.rates import thin
-from fedlin.engines.many import simulate_many
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import stack
+from fedlin.claims.common.rates import thin
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel, Scale

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.rates import thin
-from fedlin.engines.many import simulate_many
+from fedlin.claims.common.rates import thin
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel

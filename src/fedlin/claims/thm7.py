@@ -7,11 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws
-from fedlin.claims.instances import DIM
-from fedlin.claims.rates import Case, compare, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws
+from fedlin.claims.common.instances import DIM
+from fedlin.claims.common.rates import Case, compare, judge
 from fedlin.compressors import Compressor, top_k
 from fedlin.links import Link, plain
 from fedlin.plan import Plan

@@ -3,8 +3,8 @@
 from fedlin import theory
 from fedlin.claims import thm7
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.instances import DIM
-from fedlin.claims.rates import judge
+from fedlin.claims.common.instances import DIM
+from fedlin.claims.common.rates import judge
 from fedlin.links import error_feedback
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row

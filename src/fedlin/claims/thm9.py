@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlin import algorithms, theory
-from fedlin.claims import instances
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.draws import draws, stack
-from fedlin.claims.instances import DIM
-from fedlin.claims.rates import Case, judge
+from fedlin.claims.common import instances
+from fedlin.claims.common.draws import draws, stack
+from fedlin.claims.common.instances import DIM
+from fedlin.claims.common.rates import Case, judge
 from fedlin.claims.thm7 import KAPPA, kept
 from fedlin.compressors import top_k
-from fedlin.engines.many import simulate_many
+from fedlin.engines.simulation.many import simulate_many
 from fedlin.links import error_feedback
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Figure

@@ -1,7 +1,7 @@
 """Section 4: the guarantees survive machines whose speed changes from round to round."""
 
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.rates import judge
+from fedlin.claims.common.rates import judge
 from fedlin.claims.thm1 import BOUND, cases
 from fedlin.report.figure import Figure
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlin.deploy.job import write_job
-from fedlin.deploy.kits import check_flare, write_kits
-from fedlin.deploy.programs import CLIENT
+from fedlin.deploy.flare.job import write_job
+from fedlin.deploy.flare.kits import check_flare, write_kits
+from fedlin.deploy.flare.programs import CLIENT
 from fedlin.deploy.settings import NAME, read_settings
+from fedlin.deploy.site_template import START, client_text, settings_text
 from fedlin.deploy.starting_model import read_start
-from fedlin.deploy.template import START, client_text, settings_text
 from fedlin.errors import DeployError
 
 _ALLOWED = re.compile(r"[a-z][a-z0-9-]{0,31}")

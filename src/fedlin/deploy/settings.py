@@ -22,7 +22,7 @@ _TABLES = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class FederationSettings:
     """A federation's run."""
 
     algorithm: Algorithm[Any, Any]
@@ -37,7 +37,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy.everyone)
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Path) -> FederationSettings:
     """The settings in a folder of the server or of a site."""
     path = folder / NAME
     try:
@@ -52,7 +52,7 @@ def read_settings(folder: Path) -> Settings:
         raise DeployError(f"{path}: {error}") from error
 
 
-def parse_settings(tables: Mapping[str, Any]) -> Settings:
+def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     """The settings in a file's tables.
 
     >>> site = {"tau": 4, "eta": 0.1}
@@ -81,7 +81,7 @@ def parse_settings(tables: Mapping[str, Any]) -> Settings:
     plan = Plan([sites[name]["tau"] for name in names], [sites[name]["eta"] for name in names])
     algorithm, policy = _algorithm(**tables["algorithm"]), Policy(**tables.get("policy", {}))
     policy.check(algorithm)
-    return Settings(algorithm, plan, names, **tables["run"], policy=policy)
+    return FederationSettings(algorithm, plan, names, **tables["run"], policy=policy)
 
 
 def _check_run(run: Mapping[str, Any]) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import finite
-from fedlin.deploy.settings import Settings
+from fedlin.deploy.settings import FederationSettings
 from fedlin.errors import DeployError
 
 
-def read_start(folder: Path, settings: Settings) -> NDArray[Any] | None:
+def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | None:
     """The flat model in the file `run.start`, in the precision `run.dtype`; None where the run starts from zeros."""
     if settings.start is None:
         return None

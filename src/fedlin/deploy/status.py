@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedlin.deploy.programs import STATE
-from fedlin.engines.federation.ledger import LOG, read_lines
-from fedlin.engines.federation.waiting import WAITING
+from fedlin.deploy.flare.programs import STATE
+from fedlin.engines.federation.pending import WAITING
+from fedlin.engines.federation.round_log import LOG, read_lines
 from fedlin.errors import DeployError
 
 RECENT = 1 << 20  # bytes of the log: many rounds, and read in no time however long a run gets

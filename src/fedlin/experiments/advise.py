@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.engines.many import simulate_many
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.sizes import message_sizes
-from fedlin.engines.stop import Stop
 from fedlin.errors import UnknownError
 from fedlin.experiments import build
 from fedlin.experiments.candidates import Candidate, candidates, promised
-from fedlin.experiments.config import Experiment, Tuning
+from fedlin.experiments.config import ExperimentConfig, TuningConfig
 from fedlin.experiments.jobs import Job
 from fedlin.experiments.tune import Trial, search, trial
 from fedlin.plan import Plan
@@ -61,7 +61,7 @@ class Advice:
     checks: tuple[Check, ...]
 
 
-def advise(job: Job, experiment: Experiment, by: str, check: int, say: Callable[[str], None]) -> Advice:
+def advise(job: Job, experiment: ExperimentConfig, by: str, check: int, say: Callable[[str], None]) -> Advice:
     """Advice for the problem, plan and participation of a job, on the hardest target of its experiment."""
     target, pilot = min(experiment.targets), _pilot(job)
     found = []
@@ -115,7 +115,7 @@ def _forecast(candidate: Candidate, job: Job, measure: str, target: float, pilot
         seen.update(zip(values, runs, strict=True))
         return [trial(value, run, measure, [target]) for value, run in zip(values, runs, strict=True)]
 
-    best = search(attempt, Tuning(), 1 / problem.smoothness)
+    best = search(attempt, TuningConfig(), 1 / problem.smoothness)
     run = seen[best.value]
     curve = getattr(run, measure)
     rounds = inf if run.status == "diverged" else predicted(curve, target)

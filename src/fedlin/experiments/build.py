@@ -39,7 +39,7 @@ THEOREMS = _makers(theory, Plan)
 
 
 def algorithm(
-    name: str, arguments: Mapping[str, Any], besides: Iterable[str] = config.Algorithm.model_fields
+    name: str, arguments: Mapping[str, Any], besides: Iterable[str] = config.AlgorithmConfig.model_fields
 ) -> Algorithm[Any, Any]:
     """The method with its arguments; links and compressors are written as text.
 
@@ -76,18 +76,18 @@ def _example(kind: Any) -> str:
     return '"top_k(10)"' if kind is Compressor else "10" if kind is int else "0.1"
 
 
-def steps(tau: int | config.Spread | config.Each, clients: int) -> NDArray[np.integer[Any]]:
+def steps(tau: int | config.SpreadConfig | config.EachConfig, clients: int) -> NDArray[np.integer[Any]]:
     """τ_i of every client.
 
-    >>> steps(3, 2).tolist(), steps(config.Each(each=[1, 4]), 2).tolist()
+    >>> steps(3, 2).tolist(), steps(config.EachConfig(each=[1, 4]), 2).tolist()
     ([3, 3], [1, 4])
     """
-    if isinstance(tau, config.Spread):
+    if isinstance(tau, config.SpreadConfig):
         return draw_steps(clients, tau.low, tau.high, seed=tau.seed)
-    return np.array(tau.each) if isinstance(tau, config.Each) else np.full(clients, tau)
+    return np.array(tau.each) if isinstance(tau, config.EachConfig) else np.full(clients, tau)
 
 
-def plan(setting: config.Plan, problem: Problem, rounds: int, tuned: float | None = None) -> Plan:
+def plan(setting: config.PlanConfig, problem: Problem, rounds: int, tuned: float | None = None) -> Plan:
     """τ_i and η_i by number or theorem; `tuned` is the step size where the file asks for one to be found."""
     tau = steps(setting.tau, problem.clients)
     if setting.eta_bar is not None:

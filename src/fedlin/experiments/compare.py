@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from fedlin.errors import ArgumentError
 from fedlin.experiments.build import algorithm
 from fedlin.experiments.costs import UNITS, Cost, cost, table, winners
-from fedlin.experiments.folder import Folder
-from fedlin.experiments.members import Member
-from fedlin.experiments.privacy import promise
-from fedlin.report.comparison import Chapter, Table, write_comparison
+from fedlin.experiments.members import PlannedRun
+from fedlin.experiments.privacy_budget import promise
+from fedlin.experiments.run_folder import Folder
+from fedlin.report.comparison import Chapter, ComparisonTable, write_comparison
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import AXES, CURVES, Result
 
@@ -29,7 +29,7 @@ class Entry:
     """A finished member as a comparison sees it."""
 
     folder: Folder
-    member: Member
+    member: PlannedRun
     method: str
     result: Result
 
@@ -94,18 +94,20 @@ def _chapter(name: str, entries: Sequence[Entry]) -> tuple[Chapter, list[Cost]]:
     return Chapter(name, title, setting, tables, winners(costs, experiment.measure), (figure,), images), costs
 
 
-def _kind(member: Member) -> str:
+def _kind(member: PlannedRun) -> str:
     return member.problem.kind.replace("_", " ")
 
 
-def _rows(known: Mapping[str, Any]) -> tuple[Table, ...]:
+def _rows(known: Mapping[str, Any]) -> tuple[ComparisonTable, ...]:
     """How many rows of each label a client has, where the rows come from data."""
     if "rows" not in known:
         return ()
-    return (Table("Rows of each client", tuple(known["rows"]["heads"]), tuple(map(tuple, known["rows"]["rows"]))),)
+    return (
+        ComparisonTable("Rows of each client", tuple(known["rows"]["heads"]), tuple(map(tuple, known["rows"]["rows"]))),
+    )
 
 
-def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:
+def _tuning(groups: dict[str, list[Entry]]) -> tuple[ComparisonTable, ...]:
     """What the search for step sizes came to, of the methods that were tuned."""
     rows = []
     for method, group in groups.items():
@@ -127,10 +129,10 @@ def _tuning(groups: dict[str, list[Entry]]) -> tuple[Table, ...]:
                 )
             )
     heads = ("method", "step size", "chosen", "range tried", "tried", "diverged", "on the edge")
-    return (Table("Step sizes, tuned by one rule for all", heads, tuple(rows)),) if rows else ()
+    return (ComparisonTable("Step sizes, tuned by one rule for all", heads, tuple(rows)),) if rows else ()
 
 
-def _privacy(groups: dict[str, list[Entry]], known: Mapping[str, Any]) -> tuple[Table, ...]:
+def _privacy(groups: dict[str, list[Entry]], known: Mapping[str, Any]) -> tuple[ComparisonTable, ...]:
     """What each method promises its clients, where any does."""
     rows = []
     for method, (entry, *_) in groups.items():
@@ -138,7 +140,7 @@ def _privacy(groups: dict[str, list[Entry]], known: Mapping[str, Any]) -> tuple[
         clients = int(known["facts"]["clients"])
         told = promise(made, entry.folder.loaded.experiment, entry.member.participation, clients)
         rows += [] if told is None else [(method, told)]
-    return (Table("Privacy of a run to its last round", ("method", "promise"), tuple(rows)),) if rows else ()
+    return (ComparisonTable("Privacy of a run to its last round", ("method", "promise"), tuple(rows)),) if rows else ()
 
 
 def _figure(results: dict[str, list[Result]], measure: str) -> Figure:

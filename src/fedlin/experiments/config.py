@@ -26,7 +26,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Oracle(Section):
+class OracleConfig(Section):
     """How exact the gradients of a problem are."""
 
     kind: str
@@ -40,7 +40,7 @@ class Oracle(Section):
         return self
 
 
-class LeastSquares(Oracle):
+class LeastSquaresConfig(OracleConfig):
     """The paper's synthetic least squares."""
 
     kind: Literal["least_squares"]
@@ -51,14 +51,14 @@ class LeastSquares(Oracle):
     seed: Seed = 0
 
 
-class Quadratic(Oracle):
+class QuadraticConfig(OracleConfig):
     """Quadratics from an .npz file with arrays A (clients, d, d) and b (clients, d)."""
 
     kind: Literal["quadratic"]
     file: Path
 
 
-class Data(Section):
+class DataConfig(Section):
     """Where rows come from: a file, or a public data set by name."""
 
     file: Path | None = None
@@ -78,7 +78,7 @@ class Data(Section):
         return self
 
 
-class Partition(Section):
+class PartitionConfig(Section):
     """How rows are dealt to clients."""
 
     kind: Annotated[
@@ -100,7 +100,7 @@ class Partition(Section):
         return self
 
 
-class Synthetic(Section):
+class SyntheticConfig(Section):
     """Rows drawn at random: a ~ N(0, I), and each client's labels by a model of its own that differs by alpha."""
 
     clients: Count = 10
@@ -111,12 +111,12 @@ class Synthetic(Section):
     seed: Seed = 0
 
 
-class Rows(Oracle):
+class RowsConfig(OracleConfig):
     """A problem whose clients hold rows, from data or drawn."""
 
-    data: Data | None = None
-    partition: Partition | None = None
-    synthetic: Synthetic | None = None
+    data: DataConfig | None = None
+    partition: PartitionConfig | None = None
+    synthetic: SyntheticConfig | None = None
     l2: Nonnegative = 0.0
     reduction: Annotated[Literal["mean", "sum"], Field(description='"mean" or "sum"')] = "mean"
     weights: Annotated[
@@ -134,37 +134,37 @@ class Rows(Oracle):
         return self
 
 
-class Logistic(Rows):
+class LogisticConfig(RowsConfig):
     """Logistic regression with labels -1 and +1."""
 
     kind: Literal["logistic"]
     nonconvex: Nonnegative = 0.0
 
 
-class Softmax(Rows):
+class SoftmaxConfig(RowsConfig):
     """Softmax regression with labels 0, 1, ..."""
 
     kind: Literal["softmax"]
     classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] | None = None
 
 
-class Regression(Rows):
+class RegressionConfig(RowsConfig):
     """Least squares over rows; ridge regression with l2 above 0."""
 
     kind: Literal["regression", "ridge"]
 
 
-PROBLEMS: dict[str, type[Oracle]] = {
-    "least_squares": LeastSquares,
-    "logistic": Logistic,
-    "quadratic": Quadratic,
-    "regression": Regression,
-    "ridge": Regression,
-    "softmax": Softmax,
+PROBLEMS: dict[str, type[OracleConfig]] = {
+    "least_squares": LeastSquaresConfig,
+    "logistic": LogisticConfig,
+    "quadratic": QuadraticConfig,
+    "regression": RegressionConfig,
+    "ridge": RegressionConfig,
+    "softmax": SoftmaxConfig,
 }
 
 
-class Spread(Section):
+class SpreadConfig(Section):
     """τ_i drawn uniformly from {low, ..., high}."""
 
     low: Count
@@ -172,13 +172,13 @@ class Spread(Section):
     seed: Seed = 0
 
 
-class Each(Section):
+class EachConfig(Section):
     """τ_i for each client."""
 
     each: list[Count]
 
 
-class Tuning(Section):
+class TuningConfig(Section):
     """The step sizes tried: `count`, geometric from low/L to high/L, and further out while the best is outermost."""
 
     low: Positive = 0.01
@@ -194,11 +194,11 @@ class Tuning(Section):
         return self
 
 
-class Plan(Section):
+class PlanConfig(Section):
     """τ_i and η_i: `eta` is one step size for all, `eta_bar` means η_i = η̄/τ_i."""
 
     tau: Annotated[
-        int | Spread | Each,
+        int | SpreadConfig | EachConfig,
         Field(
             description="a whole number of at least 1, {low = 2, high = 100, seed = 0}, or {each = [...]} "
             "with one for each client"
@@ -211,7 +211,7 @@ class Plan(Section):
     eta_bar: Annotated[
         float | Literal["tuned"], Field(description='a number above 0, or "tuned"')
     ] | None = None  # fmt: skip
-    tuning: Tuning = Tuning()
+    tuning: TuningConfig = TuningConfig()
 
     @model_validator(mode="after")
     def _one_step_size(self) -> Self:
@@ -230,7 +230,7 @@ class Plan(Section):
         return "tuned" in (self.eta, self.eta_bar)
 
 
-class Stop(Section):
+class StopConfig(Section):
     """When a run may end early: at the first round whose measure is at most this."""
 
     gap: Positive | None = None
@@ -239,7 +239,7 @@ class Stop(Section):
     loss: Annotated[float, Field(description="a finite number")] | None = None
 
 
-class Experiment(Section):
+class ExperimentConfig(Section):
     """The whole file; problem, plan and algorithm are checked run by run."""
 
     title: Annotated[str, Field(description="text")] = ""
@@ -258,19 +258,19 @@ class Experiment(Section):
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
-    stop: Stop = Stop()
+    stop: StopConfig = StopConfig()
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]
     algorithm: Annotated[list[dict[str, Any]], Field(min_length=1, description="one or more tables [[algorithm]]")]
 
 
-class Participation(Section):
+class ParticipationConfig(Section):
     """A single run's share of clients."""
 
     participation: Share
 
 
-class Algorithm(Section):
+class AlgorithmConfig(Section):
     """The keys of [[algorithm]] that are not the method's own arguments."""
 
     name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")]

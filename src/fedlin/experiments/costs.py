@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlin.report.comparison import Table
+from fedlin.report.comparison import ComparisonTable
 from fedlin.result import AXES, Result, first
 
 UNITS = ("rounds", "bytes", "gradients", "seconds")
@@ -60,7 +60,7 @@ def _spent(result: Result, unit: str, place: int | None) -> float:
     return float(place if unit == "rounds" else getattr(result, unit)[place])
 
 
-def table(costs: Sequence[Cost], measure: str) -> Table:
+def table(costs: Sequence[Cost], measure: str) -> ComparisonTable:
     """A row for every target and method, the cheapest in rounds first."""
     ordered = sorted(costs, key=lambda one: (-one.target, one.spent["rounds"], one.best))
     several = any(one.seeds > 1 for one in ordered)
@@ -75,7 +75,7 @@ def table(costs: Sequence[Cost], measure: str) -> Table:
         )
         for one in ordered
     )
-    return Table("Cost to reach each target", (*heads, *(["seeds that did"] if several else [])), rows)
+    return ComparisonTable("Cost to reach each target", (*heads, *(["seeds that did"] if several else [])), rows)
 
 
 def winners(costs: Sequence[Cost], measure: str) -> tuple[str, ...]:

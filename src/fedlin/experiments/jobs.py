@@ -10,13 +10,14 @@ import numpy as np
 
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
-from fedlin.engines.member import prepare
-from fedlin.engines.stop import Stop
+from fedlin.engines.simulation.run import prepare_run
+from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import FedLinError, UnknownError
-from fedlin.experiments import build, problem
-from fedlin.experiments.config import Experiment
+from fedlin.experiments import build
+from fedlin.experiments import build_problem as problem
+from fedlin.experiments.config import ExperimentConfig
 from fedlin.experiments.load import Loaded
-from fedlin.experiments.members import Member
+from fedlin.experiments.members import PlannedRun
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
@@ -25,7 +26,7 @@ from fedlin.problems.problem import Problem
 class Job:
     """A member with what it runs on; members of equal problems share one."""
 
-    member: Member
+    member: PlannedRun
     built: problem.Built
     algorithm: Algorithm[Any, Any]
 
@@ -56,7 +57,7 @@ def jobs(loaded: Loaded) -> list[Job]:
                 _check_measure(experiment, shared[key].problem)
         with _told(loaded, member.label):
             job = Job(member, shared[key], build.algorithm(member.method, member.arguments))
-            prepare(
+            prepare_run(
                 job.algorithm,
                 job.problem,
                 # A step size that is still to be found stands at 1 for the check of everything else.
@@ -72,7 +73,7 @@ def jobs(loaded: Loaded) -> list[Job]:
     return found
 
 
-def stop(experiment: Experiment) -> Stop:
+def stop(experiment: ExperimentConfig) -> Stop:
     """When a run ends early."""
     return Stop(**experiment.stop.model_dump())
 
@@ -94,7 +95,7 @@ def _told(loaded: Loaded, where: str) -> Iterator[None]:
         raise type(error)(f"{loaded.source}: {where}: {error}") from error
 
 
-def _check_measure(experiment: Experiment, on: Problem) -> None:
+def _check_measure(experiment: ExperimentConfig, on: Problem) -> None:
     if experiment.measure != "grad_norm":
         try:
             on.optimum  # noqa: B018 - raises with the reason

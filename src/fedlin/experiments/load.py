@@ -10,7 +10,7 @@ from fedlin.errors import ArgumentError, FedLinError
 from fedlin.experiments import config
 from fedlin.experiments.explain import checked
 from fedlin.experiments.files import located
-from fedlin.experiments.members import Member, members
+from fedlin.experiments.members import PlannedRun, members
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +18,8 @@ class Loaded:
     """The file's content and the runs it asks for."""
 
     source: Path
-    experiment: config.Experiment
-    members: list[Member]
+    experiment: config.ExperimentConfig
+    members: list[PlannedRun]
 
     @property
     def title(self) -> str:
@@ -39,7 +39,7 @@ def load(path: str | Path, *, rounds: int | None = None) -> Loaded:
     if rounds is not None:
         raw["rounds"] = rounds
     try:
-        experiment = checked(config.Experiment, _with_files(raw, source.parent))
+        experiment = checked(config.ExperimentConfig, _with_files(raw, source.parent))
         return Loaded(source, experiment, members(experiment))
     except FedLinError as error:
         raise type(error)("\n".join(f"{source}: {line}" for line in str(error).split("\n"))) from error

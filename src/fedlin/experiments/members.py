@@ -15,12 +15,12 @@ STEP_SIZES = {"eta", "eta_bar"}
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class PlannedRun:
     """One run. `grid` holds the values that came from lists, by their place in the file."""
 
     number: int
-    problem: config.Oracle
-    plan: config.Plan
+    problem: config.OracleConfig
+    plan: config.PlanConfig
     method: str
     arguments: Grid
     label: str
@@ -66,15 +66,15 @@ def _of_method(key: str) -> bool:
     return key.startswith("algorithm.") or key.removeprefix("plan.") in STEP_SIZES
 
 
-def members(experiment: config.Experiment) -> list[Member]:
+def members(experiment: config.ExperimentConfig) -> list[PlannedRun]:
     """All runs in the order they are played: by setting, then by method, then by seed."""
-    found: list[Member] = []
+    found: list[PlannedRun] = []
     for problem, problem_grid in _problems(experiment.problem):
         for share, share_grid in _shares(experiment.participation):
             for variant in _variants(experiment):
                 grid = {**problem_grid, **share_grid, **variant.grid}
                 found += [
-                    Member(
+                    PlannedRun(
                         len(found) + offset,
                         problem,
                         variant.plan,
@@ -91,7 +91,7 @@ def members(experiment: config.Experiment) -> list[Member]:
     return found
 
 
-def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.Oracle, Grid]]:
+def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Grid]]:
     for cell, grid in cells(raw, ("problem",)):
         kind = cell.get("kind")
         if kind is None:
@@ -103,26 +103,26 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.Oracle, Grid]]:
 
 def _shares(given: Any) -> Iterator[tuple[float, Grid]]:
     for cell, grid in cells({"participation": given}, ()):
-        yield checked(config.Participation, cell).participation, grid
+        yield checked(config.ParticipationConfig, cell).participation, grid
 
 
 @dataclass(frozen=True)
 class _Variant:
-    plan: config.Plan
+    plan: config.PlanConfig
     method: str
     arguments: Grid
     label: str
     grid: Grid
 
 
-def _variants(experiment: config.Experiment) -> Iterator[_Variant]:
+def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
     for position, raw in enumerate(experiment.algorithm):
         place = (f"algorithm[{position}]",)
-        own = {key: value for key, value in raw.items() if key in config.Algorithm.model_fields}
-        head = checked(config.Algorithm, own, place)
+        own = {key: value for key, value in raw.items() if key in config.AlgorithmConfig.model_fields}
+        head = checked(config.AlgorithmConfig, own, place)
         arguments = {key: value for key, value in raw.items() if key not in own}
         for plan, plan_grid in _plans(experiment.plan, head.plan):
-            checked_plan = checked(config.Plan, plan, (*place, "plan") if head.plan else ("plan",))
+            checked_plan = checked(config.PlanConfig, plan, (*place, "plan") if head.plan else ("plan",))
             for cell, cell_grid in cells(arguments, ("algorithm",)):
                 grid = {**plan_grid, **cell_grid}
                 label = _label(head, cell, {key: value for key, value in grid.items() if _of_method(key)})
@@ -138,7 +138,7 @@ def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[
             yield {**cell, **own_cell}, {**grid, **own_grid}
 
 
-def _label(head: config.Algorithm, arguments: Mapping[str, Any], grid: Grid) -> str:
+def _label(head: config.AlgorithmConfig, arguments: Mapping[str, Any], grid: Grid) -> str:
     """The label, or the method with its arguments; then what came from lists and is not told yet."""
     told = ", ".join(f"{key}={value}" for key, value in arguments.items())
     first = head.label or (f"{head.name}({told})" if told else head.name)
@@ -146,7 +146,7 @@ def _label(head: config.Algorithm, arguments: Mapping[str, Any], grid: Grid) -> 
     return ", ".join([first, *(f"{key.split('.')[-1]} = {grid[key]}" for key in rest)])
 
 
-def _refuse_namesakes(found: Sequence[Member]) -> None:
+def _refuse_namesakes(found: Sequence[PlannedRun]) -> None:
     seen: set[tuple[Any, ...]] = set()
     for member in found:
         key = (member.label, repr(member.setting), member.seed)

@@ -4,19 +4,19 @@ from math import inf, isfinite
 
 from fedlin.experiments.advise import Advice, Check, Forecast
 from fedlin.experiments.costs import shown
-from fedlin.report.comparison import Table
+from fedlin.report.comparison import ComparisonTable
 
 
-def tables(advice: Advice, goal: str) -> tuple[Table, ...]:
+def tables(advice: Advice, goal: str) -> tuple[ComparisonTable, ...]:
     """What is expected of every candidate, and how the best of them did."""
-    expected = Table(
+    expected = ComparisonTable(
         f"Expected until {goal}",
         ("method", "step", "rounds", "bytes", "gradient calls", "rounds by theory"),
         tuple(_expected(forecast) for forecast in advice.forecasts),
     )
     if not advice.checks:
         return (expected,)
-    checked = Table(
+    checked = ComparisonTable(
         "Expected against measured",
         ("method", "rounds expected", "measured", "bytes expected", "measured", "measured over expected"),
         tuple(_checked(check) for check in advice.checks),

@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.experiments.config import Synthetic
+from fedlin.experiments.config import SyntheticConfig
 
 Array = NDArray[Any]
 
 
-def draw(setting: Synthetic, kind: str) -> tuple[Array, Array]:
+def draw(setting: SyntheticConfig, kind: str) -> tuple[Array, Array]:
     """X (m, n, d) and y (m, n): a ~ N(0, I), and y by client i's own W_i = W + √α V_i, entries of W and V_i ~ N(0, 1).
 
     Labels follow the logistic or the softmax model of Aᵢ Wᵢ/√d; targets of a regression are Aᵢ Wᵢ + N(0, 0.5).
 
-    >>> X, y = draw(Synthetic(clients=2, dim=3, samples=5), "logistic")
+    >>> X, y = draw(SyntheticConfig(clients=2, dim=3, samples=5), "logistic")
     >>> X.shape, sorted(set(y.ravel().tolist()))
     ((2, 5, 3), [-1.0, 1.0])
     """

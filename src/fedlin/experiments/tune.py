@@ -12,9 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedlin.engines.many import simulate_many
-from fedlin.engines.stop import Stop
-from fedlin.experiments.config import Experiment, Tuning
+from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.stop import Stop
+from fedlin.experiments.config import ExperimentConfig, TuningConfig
 from fedlin.experiments.jobs import Job
 from fedlin.result import Result, first
 
@@ -48,7 +48,7 @@ class Tuned:
         return asdict(self)
 
 
-def tune(job: Job, experiment: Experiment) -> Tuned:
+def tune(job: Job, experiment: ExperimentConfig) -> Tuned:
     """Search for the step size of one method on one problem, with the first seed."""
     setting = job.member.plan.tuning
     rounds = setting.rounds or experiment.rounds
@@ -76,12 +76,12 @@ def tune(job: Job, experiment: Experiment) -> Tuned:
     return search(attempt, setting, 1 / job.problem.smoothness)
 
 
-def search(attempt: Callable[[Sequence[float]], list[Trial]], setting: Tuning, unit: float) -> Tuned:
+def search(attempt: Callable[[Sequence[float]], list[Trial]], setting: TuningConfig, unit: float) -> Tuned:
     """The best of a geometric grid of multiples of `unit`, grown while the best is outermost.
 
     >>> def attempt(values):
     ...     return [Trial(value, "done", (None,), abs(value - 60)) for value in values]
-    >>> search(attempt, Tuning(low=0.01, high=1.0, count=3), 1.0).value
+    >>> search(attempt, TuningConfig(low=0.01, high=1.0, count=3), 1.0).value
     100.0
     """
     factor = (setting.high / setting.low) ** (1 / (setting.count - 1))
@@ -99,7 +99,7 @@ def search(attempt: Callable[[Sequence[float]], list[Trial]], setting: Tuning, u
     return Tuned(trials[best].value, best in (low, high), tuple(trials[place] for place in sorted(trials)))
 
 
-def _values(setting: Tuning, unit: float, factor: float, places: range) -> list[float]:
+def _values(setting: TuningConfig, unit: float, factor: float, places: range) -> list[float]:
     # Four figures, so that the file, the table and the run agree on the number.
     return [float(f"{setting.low * factor**place * unit:.4g}") for place in places]
 

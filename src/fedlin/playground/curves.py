@@ -9,10 +9,10 @@ import numpy as np
 from fedlin import algorithms
 from fedlin.compressors import identity, top_k
 from fedlin.core import Algorithm
-from fedlin.engines.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
-from fedlin.playground.settings import AXES, DIM, FEDAVG, FEDLIN, MEASURES, MEMORIES, METHODS, Settings
-from fedlin.playground.theorem import Theorem, nearest
+from fedlin.playground.sliders import AXES, DIM, FEDAVG, FEDLIN, MEASURES, MEMORIES, METHODS, Sliders
+from fedlin.playground.theorem import NearestTheorem, nearest
 from fedlin.problems.quadratic import Quadratic
 from fedlin.problems.regression import least_squares
 from fedlin.report.figure import Array, Curve, Figure, Panel
@@ -31,8 +31,8 @@ GREY, FAINT = "#808080", "rgba(128,128,128,0.25)"  # of text and lines that ligh
 class Study:
     """The chosen method's run comes first; `bound` belongs to the one called FedLin, or is None."""
 
-    settings: Settings
-    theorem: Theorem
+    settings: Sliders
+    theorem: NearestTheorem
     eta_bar: float  # η̄
     runs: dict[str, Result]
     bound: Array | None
@@ -57,10 +57,10 @@ class Study:
         return f"{step}. The dashed line is what {self.theorem.name} guarantees for FedLin."
 
 
-def study(settings: Settings) -> Study:
+def study(settings: Sliders) -> Study:
     """Run the chosen method, FedLin with whole messages and FedAvg, all at the same η̄, on the paper's least squares.
 
-    >>> list(study(Settings(method="SCAFFOLD", clients=2)).runs)
+    >>> list(study(Sliders(method="SCAFFOLD", clients=2)).runs)
     ['SCAFFOLD', 'FedLin', 'FedAvg']
     """
     problem = _problem(settings.clients, settings.alpha)
@@ -90,7 +90,7 @@ def _plan(name: str, tau: Any, eta_bar: float) -> Plan:
     return Plan(1, eta_bar) if name == "gradient_descent" else Plan.scaled(tau, eta_bar)
 
 
-def _methods(settings: Settings) -> dict[str, Algorithm[Any, Any]]:
+def _methods(settings: Sliders) -> dict[str, Algorithm[Any, Any]]:
     if not settings.compressed:
         return {name: METHODS[name] for name in (settings.method, FEDLIN, FEDAVG)}
     link = MEMORIES[settings.memory]
@@ -103,7 +103,7 @@ def _methods(settings: Settings) -> dict[str, Algorithm[Any, Any]]:
 def figure(found: Study) -> Figure:
     """The chosen measure of every run along the chosen axis, and the bound.
 
-    >>> [curve.kind for curve in figure(study(Settings(clients=2))).panels[0].curves]
+    >>> [curve.kind for curve in figure(study(Sliders(clients=2))).panels[0].curves]
     ['measured', 'measured', 'theory']
     """
     settings = found.settings
@@ -121,10 +121,10 @@ def figure(found: Study) -> Figure:
 def plot(found: Study) -> "go.Figure":
     """The figure for the browser, for a page that is light or dark, as marimo is set.
 
-    >>> plot(study(Settings(clients=2))).data[-1].line.color == GREY
+    >>> plot(study(Sliders(clients=2))).data[-1].line.color == GREY
     True
     """
-    from fedlin.report.interactive import plots
+    from fedlin.report.plotly_figures import plots
 
     (drawn,) = plots(figure(found))
     drawn.update_traces(line={"color": GREY}, selector={"meta": "theory"})

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from fedlin import theory
 from fedlin.plan import Plan
-from fedlin.playground.settings import MEASURES, Settings
+from fedlin.playground.sliders import MEASURES, Sliders
 from fedlin.problems.problem import Problem
 from fedlin.theory import bounds
 
 Bound = Callable[[int, float], NDArray[Any]]  # rounds and the measure at the start, to a curve
 
 
-class Theorem(NamedTuple):
+class NearestTheorem(NamedTuple):
     """`why_not` is empty where the theorem covers the setting, its step included."""
 
     name: str
@@ -23,11 +23,11 @@ class Theorem(NamedTuple):
     why_not: str = ""
 
 
-def nearest(problem: Problem, settings: Settings) -> Theorem:
+def nearest(problem: Problem, settings: Sliders) -> NearestTheorem:
     """Theorem 1 for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
 
     >>> from fedlin.problems import least_squares
-    >>> nearest(least_squares(clients=2, dim=20, samples=50), Settings(down=50.0)).name
+    >>> nearest(least_squares(clients=2, dim=20, samples=50), Sliders(down=50.0)).name
     'Theorem 8'
     """
     up, down = (problem.dim / k for k in settings.sent)  # δ_c, δ_s
@@ -40,24 +40,26 @@ def nearest(problem: Problem, settings: Settings) -> Theorem:
     return found._replace(why_not=_why_not(found, settings))
 
 
-def _whole(problem: Problem) -> Theorem:
+def _whole(problem: Problem) -> NearestTheorem:
     plan = theory.strongly_convex(problem, 1)
-    return Theorem("Theorem 1", _step(plan), {"gap": lambda T, gap0: bounds.strongly_convex(problem, T, gap0)})
+    return NearestTheorem("Theorem 1", _step(plan), {"gap": lambda T, gap0: bounds.strongly_convex(problem, T, gap0)})
 
 
-def _few_down(problem: Problem, delta: float, remembered: bool) -> Theorem:
+def _few_down(problem: Problem, delta: float, remembered: bool) -> NearestTheorem:
     if remembered:
         step = _step(theory.server_feedback(problem, 1, delta))
-        return Theorem("Theorem 8", step, {"gap": lambda T, gap0: bounds.server_feedback(problem, T, gap0, delta)})
+        return NearestTheorem(
+            "Theorem 8", step, {"gap": lambda T, gap0: bounds.server_feedback(problem, T, gap0, delta)}
+        )
     step = _step(theory.server_sparse(problem, 1, delta))
-    return Theorem("Theorem 7", step, {"gap": lambda T, gap0: bounds.server_sparse(problem, T, gap0, delta)})
+    return NearestTheorem("Theorem 7", step, {"gap": lambda T, gap0: bounds.server_sparse(problem, T, gap0, delta)})
 
 
-def _few_up(problem: Problem, delta: float, times: float) -> Theorem:
+def _few_up(problem: Problem, delta: float, times: float) -> NearestTheorem:
     C, D = theory.dissimilarity(problem)
     step = _step(theory.client_feedback(problem, 1, delta, C))
     taken = times * step  # the promise depends on it, and holds for every step up to the theorem's
-    return Theorem(
+    return NearestTheorem(
         "Theorem 9",
         step,
         {
@@ -71,7 +73,7 @@ def _step(plan: Plan) -> float:
     return float(plan.eta)  # of a client with τ = 1, so η̄ itself
 
 
-def _why_not(theorem: Theorem, settings: Settings) -> str:
+def _why_not(theorem: NearestTheorem, settings: Sliders) -> str:
     """The first thing that takes the setting out of the theorem's reach."""
     smaller_will_do = theorem.name == "Theorem 9"
     if settings.compressed and settings.messages != "gradients":

@@ -10,8 +10,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedlin.report.figure import Figure
+from fedlin.report.frame import picture, settings, shell, table
 from fedlin.report.page import write_page
-from fedlin.report.shell import picture, settings, shell, table
 
 LEAD = "What each method costs to reach each target, counted in rounds, bytes, gradient calls and seconds."
 
@@ -19,7 +19,7 @@ LONG = 24  # rows from which a table is folded away
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """Text in rows and columns; the first column names the row."""
 
     title: str
@@ -34,7 +34,7 @@ class Chapter:
     id: str
     title: str
     setting: dict[str, str]
-    tables: tuple[Table, ...]
+    tables: tuple[ComparisonTable, ...]
     findings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     images: dict[str, bytes] = field(default_factory=dict)  # PNG by caption
@@ -71,7 +71,7 @@ def _chapter(chapter: Chapter, pictures: bool) -> str:
     return f'<section><h2>{escape(chapter.title)}</h2>\n<article id="{chapter.id}">\n{content}\n</article></section>'
 
 
-def _table(content: Table) -> str:
+def _table(content: ComparisonTable) -> str:
     """A table under its title; a long one is folded away."""
     body = table(content.heads, content.rows)
     if len(content.rows) > LONG:
@@ -87,10 +87,10 @@ def _image(caption: str, png: bytes) -> str:
     )
 
 
-def rich_table(content: Table) -> RichTable:
+def rich_table(content: ComparisonTable) -> RichTable:
     """The same table for a terminal.
 
-    >>> rich_table(Table("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
+    >>> rich_table(ComparisonTable("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
     1
     """
     shown = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)

@@ -9,10 +9,10 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from fedlin.report.figure import Figure
-from fedlin.report.folder import staged
-from fedlin.report.markup import page, stem
-from fedlin.report.paper import save
+from fedlin.report.matplotlib_figures import save
+from fedlin.report.report_folder import staged
 from fedlin.report.verdict import Verdict
+from fedlin.report.verdict_page import page, stem
 
 
 def write_report(

@@ -5,6 +5,6 @@ try:
 except ModuleNotFoundError as cause:
     raise ModuleNotFoundError("fedlin.torch needs PyTorch: pip install 'fedlin[torch]'.", name="torch") from cause
 
-from fedlin.torch.problem import TorchProblem, problem
+from fedlin.torch.torch_problem import TorchProblem, problem
 
 __all__ = ["TorchProblem", "problem"]

@@ -10,14 +10,14 @@ import numpy as np
 
 from fedlin.checks import positive
 from fedlin.core import Algorithm
-from fedlin.engines import wire
 from fedlin.engines.checkpoint import open_folder
-from fedlin.engines.federation.contract import Contract
-from fedlin.engines.federation.phases import work
+from fedlin.engines.federation import wire
+from fedlin.engines.federation.client_state import ROOT, ClientStates, SavedState
+from fedlin.engines.federation.handshake import Handshake
+from fedlin.engines.federation.phase_programs import work
 from fedlin.engines.federation.secret import fresh, secret_words
-from fedlin.engines.federation.store import ROOT, Record, Store
+from fedlin.engines.federation.wire import Kind, ReplyHeader, Stamp
 from fedlin.engines.requirements import check_prox
-from fedlin.engines.wire import Kind, Reply, Stamp
 from fedlin.errors import ArgumentError, FedLinError, WireError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
@@ -36,7 +36,7 @@ class Client:
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
     >>> site = fedlin.Client(fedlin.fedlin(), problem.client(0))
-    >>> site.contract.dim
+    >>> site.handshake.dim
     4
     """
 
@@ -54,11 +54,11 @@ class Client:
                 f"problem = {problem!r} is not allowed: a site gives a problem with one client, its own."
             )
         check_prox(algorithm, problem)
-        self.contract = Contract(algorithm, problem.dim, problem.dtype)
+        self.handshake = Handshake(algorithm, problem.dim, problem.dtype)
         self.problem = problem
         self.weight = positive("weight", weight)
         self.folder = None if folder is None else open_folder(folder)
-        self._stores: dict[bytes, Store] = {}
+        self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
@@ -72,32 +72,32 @@ class Client:
             answer = {Kind.HELLO: self._greet, Kind.BEGIN: self._begin, Kind.TASK: self._work}.get(stamp.kind)
             if answer is None:
                 raise WireError(f"a {stamp.kind.name} message is a client's, and came to one.")
-            with precision(self.contract.dtype):
+            with precision(self.handshake.dtype):
                 return answer(request, stamp, rest)
         except FedLinError as cause:
             _log.warning("refused a message of phase %s: %s", phase, cause)
             return wire.write_refusal(stamp, request, str(cause))
 
     def _greet(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
-        given, own = wire.read_facts(rest), self.contract.facts
+        given, own = wire.read_facts(rest), self.handshake.facts
         differing = [name for name in own if given.get(name) != own[name]]
         if differing:
             told = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
             raise WireError(f"server and client do not run the same: {told}. Start both with the same settings.")
         greeting = wire.write_facts({"weight": self.weight})
-        return wire.write_reply(stamp._replace(kind=Kind.GREETING), Reply(request, 0), greeting)
+        return wire.write_reply(stamp._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
 
     def _begin(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
         store = self._store(stamp.run)
         known = store.get(request)
         if known is not None:
             return known.reply
-        origin = np.zeros(self.contract.dim, self.contract.dtype)
+        origin = np.zeros(self.handshake.dim, self.handshake.dtype)
         if len(rest):  # an empty body stands for a model of zeros
             origin = wire.unpack(rest, origin)
-        reply = wire.write_reply(stamp._replace(kind=Kind.BEGUN), Reply(request, 0))
-        state = self.contract.algorithm.init_client(jnp.asarray(origin))
-        store.put(request, Record(ROOT, stamp.round, False, -1, state, reply))
+        reply = wire.write_reply(stamp._replace(kind=Kind.BEGUN), ReplyHeader(request, 0))
+        state = self.handshake.algorithm.init_client(jnp.asarray(origin))
+        store.put(request, SavedState(ROOT, stamp.round, False, -1, state, reply))
         return reply
 
     def _work(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
@@ -105,29 +105,29 @@ class Client:
         known = store.get(request)
         if known is not None:  # redelivered: the same answer, and nothing is counted twice
             return known.reply
-        shape = self.contract.phase(stamp.opening, stamp.phase)
+        shape = self.handshake.phase(stamp.opening, stamp.phase)
         task, body = wire.read_task(rest)
         message = wire.unpack(body, shape.down)
         base = store.get(task.base)
         if base is None:
-            return wire.write_reply(stamp._replace(kind=Kind.LOST), Reply(request, 0))
-        problem, dtype = self.problem, self.contract.dtype
-        run = work(self.contract.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
+            return wire.write_reply(stamp._replace(kind=Kind.LOST), ReplyHeader(request, 0))
+        problem, dtype = self.problem, self.handshake.dtype
+        run = work(self.handshake.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
         numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
         secret = fresh(self._secret, request)
         state, upload, calls = run(
             base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), secret
         )
-        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), Reply(request, int(calls)), wire.pack(upload))
-        store.put(request, Record(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))
+        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), ReplyHeader(request, int(calls)), wire.pack(upload))
+        store.put(request, SavedState(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))
         return reply
 
-    def _store(self, run: bytes) -> Store:
-        if run[:4] != self.contract.fingerprint:
+    def _store(self, run: bytes) -> ClientStates:
+        if run[:4] != self.handshake.fingerprint:
             raise WireError(
                 "the message belongs to a run of another algorithm, dimension or precision than "
-                f"{self.contract.facts}: start server and client with the same settings."
+                f"{self.handshake.facts}: start server and client with the same settings."
             )
         if run not in self._stores:
-            self._stores[run] = Store(self.contract, None if self.folder is None else self.folder / run.hex())
+            self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
         return self._stores[run]

@@ -10,7 +10,7 @@ Standing = Literal["active", "quarantined", "left"]
 
 
 @dataclass
-class Seat:
+class Participant:
     """One client, as the server sees it."""
 
     index: int  # i, fixed for the run
@@ -24,43 +24,43 @@ class Seat:
 class Roster:
     """Seats by name. A number once given is never given to another client."""
 
-    def __init__(self, seats: dict[str, Seat] | None = None) -> None:
-        self.seats = {} if seats is None else seats
+    def __init__(self, participants: dict[str, Participant] | None = None) -> None:
+        self.participants = {} if participants is None else participants
 
-    def __getitem__(self, name: str) -> Seat:
-        return self.seats[name]
+    def __getitem__(self, name: str) -> Participant:
+        return self.participants[name]
 
     @property
     def active(self) -> list[str]:
         """Who takes part now, by number."""
-        seated = [name for name, seat in self.seats.items() if seat.standing == "active"]
-        return sorted(seated, key=lambda name: self.seats[name].index)
+        known_names = [name for name, participant in self.participants.items() if participant.standing == "active"]
+        return sorted(known_names, key=lambda name: self.participants[name].index)
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """w_i of those who take part, summing to one."""
-        raw = np.array([self.seats[name].weight for name in self.active])
+        raw = np.array([self.participants[name].weight for name in self.active])
         return np.asarray(raw / raw.sum())
 
     def admit(self, name: str, weight: float) -> None:
         """Give a newcomer the next number, and one who comes back its own."""
-        index = self.seats[name].index if name in self.seats else len(self.seats)
-        self.seats[name] = Seat(index, weight)
+        index = self.participants[name].index if name in self.participants else len(self.participants)
+        self.participants[name] = Participant(index, weight)
 
     def knows(self, name: str) -> bool:
         """Whether this client takes part, or may not."""
-        return name in self.seats and self.seats[name].standing != "left"
+        return name in self.participants and self.participants[name].standing != "left"
 
     def start_afresh(self) -> None:
         """Nobody has begun."""
-        for seat in self.seats.values():
-            seat.base = None
+        for participant in self.participants.values():
+            participant.base = None
 
     def to_plain(self) -> dict[str, Any]:
         """As plain values, to be saved."""
-        return {name: asdict(seat) for name, seat in self.seats.items()}
+        return {name: asdict(participant) for name, participant in self.participants.items()}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Roster":
         """What `to_plain` made."""
-        return cls({name: Seat(**values) for name, values in plain.items()})
+        return cls({name: Participant(**values) for name, values in plain.items()})

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedlin.core import Algorithm
-from fedlin.engines import wire
 from fedlin.engines.checkpoint import write_whole
+from fedlin.engines.federation import wire
 from fedlin.errors import ArgumentError, CheckpointError
 
 LENGTH = 16  # bytes

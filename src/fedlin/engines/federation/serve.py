@@ -14,20 +14,20 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fedlin.checks import finite, positive, positive_integer
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest, open_folder
-from fedlin.engines.federation.contract import Contract
-from fedlin.engines.federation.door import Door, register
-from fedlin.engines.federation.ledger import FederationResult, Ledger
+from fedlin.engines.federation.attempt import Diverged, PlayedRound, attempt_round
+from fedlin.engines.federation.exchange import Exchange
+from fedlin.engines.federation.handshake import Handshake
+from fedlin.engines.federation.membership import Membership, register
+from fedlin.engines.federation.pending import Pending
 from fedlin.engines.federation.policy import Policy
-from fedlin.engines.federation.post import Post
-from fedlin.engines.federation.progress import Progress, Saves
 from fedlin.engines.federation.roster import Roster
+from fedlin.engines.federation.round_log import FederationResult, RoundLog
 from fedlin.engines.federation.secret import secret_words
+from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
 from fedlin.engines.federation.session import Session
-from fedlin.engines.federation.turn import Diverged, Turn, take_turn
-from fedlin.engines.federation.waiting import Waiting
 from fedlin.engines.interrupt import Interrupt
-from fedlin.engines.member import check_seed
-from fedlin.engines.program import FAR
+from fedlin.engines.simulation.program import FAR
+from fedlin.engines.simulation.run import check_seed
 from fedlin.errors import ArgumentError, FederationError
 from fedlin.plan import Plan
 from fedlin.precision import precision
@@ -86,36 +86,36 @@ def serve(
         raise ArgumentError(f"expect = {expect!r} is not allowed: give a number of clients, or a list of their names.")
     if expect is not None and not isinstance(expect, Sequence):
         positive_integer("expect", expect)
-    contract = Contract(algorithm, start.size, start.dtype)
+    handshake = Handshake(algorithm, start.size, start.dtype)
     identity = {
-        "contract": json.dumps(contract.facts),
+        "contract": json.dumps(handshake.facts),
         "seed": str(check_seed(seed)),
         "starting point": digest(start),
         "plan": digest(plan.tau, plan.eta),
     }
-    run = contract.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
+    run = handshake.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
     place = None if folder is None else open_folder(folder)
-    with precision(contract.dtype), closing(Waiting(place)) as waiting:
-        saves = Saves(place, contract, identity)
-        progress = saves.read()
+    with precision(handshake.dtype), closing(Pending(place)) as pending:
+        checkpoints = ServerCheckpoints(place, handshake, identity)
+        progress = checkpoints.read()
         session = Session(
-            contract,
+            handshake,
             plan,
             rounds,
             int(seed),
             secret_words(secret, algorithm, place, central=True),
             policy,
             expect,
-            Post(transport, run, policy, waiting),
-            Ledger(place),
-            saves,
-            progress or Progress.start(algorithm, start, Roster()),
+            Exchange(transport, run, policy, pending),
+            RoundLog(place),
+            checkpoints,
+            progress or ServerState.start(algorithm, start, Roster()),
         )
         if progress is None:
             register(session)
         else:
-            session.ledger.resume(progress.round)
-            session.ledger.note("resumed", progress.round)
+            session.round_log.resume(progress.round)
+            session.round_log.note("resumed", progress.round)
         return _play(session, stop, on_round)
 
 
@@ -135,36 +135,36 @@ def _start(dim: int | None, x0: ArrayLike | None, dtype: DTypeLike) -> Array:
 
 
 def _play(session: Session, stop: float | None, on_round: OnRound | None) -> FederationResult:
-    progress, door = session.progress, Door(session)
-    clock = _Clock(session.ledger.last("seconds"))
+    progress, membership = session.progress, Membership(session)
+    clock = _Clock(session.round_log.last("seconds"))
     status: Status = "done"
     with Interrupt() as interrupt:
         while progress.round < session.rounds:
             try:
-                turn, attempts = _persist(session, door, interrupt)
+                played, attempts = _persist(session, membership, interrupt)
             except Diverged:
                 status = "diverged"
                 break
-            if turn is None:
+            if played is None:
                 status = "interrupted"
                 break
-            if not _near(np.asarray(turn.server.x), progress.origin):
+            if not _near(np.asarray(played.server.x), progress.origin):
                 status = "diverged"
                 break
-            line = _commit(session, turn, attempts, clock)
+            line = _commit(session, played, attempts, clock)
             enough = on_round is not None and on_round(progress.round, progress.x, line) is True
             if enough or (stop is not None and line["move"] <= stop):
                 status = "stopped"
                 break
     if status != "done":
-        session.ledger.note(status, progress.round)
-    columns = session.ledger.columns(progress.round)
+        session.round_log.note(status, progress.round)
+    columns = session.round_log.columns(progress.round)
     return FederationResult(
         session.algorithm.name,
         status,
         progress.x,
         **columns,
-        events=session.ledger.events,
+        events=session.round_log.events,
         clients=session.roster.active,
         seed=session.seed,
     )
@@ -180,16 +180,16 @@ class _Clock:
         return time.monotonic() - self._zero
 
 
-def _persist(session: Session, door: Door, interrupt: Interrupt) -> tuple[Turn | None, int]:
-    """Ask for a round until it is whole; no turn if the user wants to end."""
+def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> tuple[PlayedRound | None, int]:
+    """Ask for a round until it is whole; no round if the user wants to end."""
     deadline = time.monotonic() + session.policy.patience
     attempts = 0
     while not interrupt.asked:
         attempts += 1
-        asked = door.tend()
-        turn = None if asked is None else take_turn(session, asked)
-        if turn is not None:
-            return turn, attempts
+        asked = membership.tend()
+        played = None if asked is None else attempt_round(session, asked)
+        if played is not None:
+            return played, attempts
         if time.monotonic() > deadline:
             raise FederationError(
                 f"round {session.progress.round} did not get the answers it needs within "
@@ -205,38 +205,38 @@ def _near(x: Array, origin: Array) -> bool:
     return bool(np.max(np.abs(x)) < FAR * (1 + np.max(np.abs(origin))))  # false for NaN too
 
 
-def _commit(session: Session, turn: Turn, attempts: int, clock: _Clock) -> dict[str, Any]:
+def _commit(session: Session, played: PlayedRound, attempts: int, clock: _Clock) -> dict[str, Any]:
     """Make the round count: in memory, in the log, on disk."""
-    progress, post, ledger = session.progress, session.post, session.ledger
+    progress, exchange, log = session.progress, session.exchange, session.round_log
     before = progress.x.astype(np.float64)
-    progress.server = turn.server
+    progress.server = played.server
     progress.round += 1
     for name in progress.roster.active:
-        seat = progress.roster[name]
-        seat.base = turn.bases.get(name, seat.base)
-        answered = name in turn.answered
-        seat.absences = 0 if answered else seat.absences + 1
-        seat.rejections = 0 if answered else seat.rejections
+        participant = progress.roster[name]
+        participant.base = played.bases.get(name, participant.base)
+        answered = name in played.answered
+        participant.absences = 0 if answered else participant.absences + 1
+        participant.rejections = 0 if answered else participant.rejections
     sums = {
-        "bytes_up": turn.bytes_up,
-        "bytes_down": turn.bytes_down,
-        "wire_up": post.received,
-        "wire_down": post.sent,
-        "gradients": turn.gradients,
+        "bytes_up": played.bytes_up,
+        "bytes_down": played.bytes_down,
+        "wire_up": exchange.received,
+        "wire_down": exchange.sent,
+        "gradients": played.gradients,
     }
-    totals = {name: ledger.last(name) + value for name, value in sums.items()}
+    totals = {name: log.last(name) + value for name, value in sums.items()}
     line = {
         "round": progress.round,
         "move": float(np.linalg.norm(progress.x - before)),
-        "gradient": turn.gradient,
+        "gradient": played.gradient,
         **totals,
         "seconds": clock(),
-        "answered": turn.answered,
-        "late": [name for name in progress.roster.active if name not in turn.answered],
-        "stale": post.stale,
+        "answered": played.answered,
+        "late": [name for name in progress.roster.active if name not in played.answered],
+        "stale": exchange.stale,
         "attempts": attempts,
     }
-    post.received = post.sent = post.stale = 0
-    ledger.enter(line)
-    session.saves.write(progress)
+    exchange.received = exchange.sent = exchange.stale = 0
+    log.enter(line)
+    session.checkpoints.write(progress)
     return line

@@ -1,0 +1,1 @@
+"""What several claims share: instances, curves, and the checks of a bound."""

@@ -1,0 +1,99 @@
+"""Sends the job to a federation and sends it again after a crash, until the run is over.
+
+FLARE ends a job when a site dies and does not take a restarted site back into one, nor does it resume a job of a server
+that was killed. The state of a run is therefore ours: the server's and each site's folder hold it, and a job sent again
+goes on from there.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from fedlin.deploy.flare.kits import ADMIN
+
+GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
+OUTCOME = "outcome.json"  # in the server's folder: how the run ended, written by the run itself
+
+
+class Driver:
+    """One run, from the admin's kit: it begins with all sites, and later jobs can do with `needed` of them."""
+
+    def __init__(self, admin: Path, job: Path, sites: Sequence[str], needed: int | None = None) -> None:
+        self.admin = admin.resolve()
+        self.job = job.resolve()
+        self.sites = set(sites)
+        self.needed = len(sites) if needed is None else needed
+        self.submissions = 0
+        self.ended: str | None = None  # what FLARE says of the latest job that is over
+        self.awaited: str | None = None  # who is missing for a job to run
+        self._session: Any = None
+        self._job_id: str | None = None
+        self._idle = time.monotonic()  # since when no job runs
+
+    def advance(self) -> bool:
+        """One look at the federation: submit if nothing runs; whether a job runs now."""
+        try:
+            session = self.session()
+            self.awaited = None
+            if self._job_id is not None:
+                status = str(session.get_job_meta(self._job_id)["status"])
+                if not status.startswith("FINISHED"):
+                    return True
+                self._job_id, self.ended, self._idle = None, status, time.monotonic()
+                return False
+            present = {client.name for client in session.get_system_info().client_info}
+            if self._enough(present):
+                self._job_id = session.submit_job(str(self.job))
+                self.submissions += 1
+                return True
+            self.awaited = ", ".join(sorted(self.sites - present))
+        except Exception:  # FLARE raises many kinds where the server went away
+            self.forget()
+            self.awaited = "the server"
+        return False
+
+    def _enough(self, present: set[str]) -> bool:
+        """All sites, since a running job takes no site in; fewer once a run has begun and the others had their time."""
+        if present >= self.sites:
+            return True
+        waited = self.submissions > 0 and time.monotonic() - self._idle > GRACE
+        return waited and len(present & self.sites) >= self.needed
+
+    def resubmit(self) -> None:
+        """End the job, since a site has come back and a running job does not take it in."""
+        if self._session is not None and self._job_id is not None:
+            try:
+                self._session.abort_job(self._job_id)
+            except Exception:
+                self.forget()
+
+    def forget(self) -> None:
+        """The server has gone, and with it the session and the job."""
+        if self._job_id is not None:
+            self._job_id, self._idle = None, time.monotonic()
+        if self._session is not None:
+            session, self._session = self._session, None
+            with suppress(Exception):
+                session.close()
+
+    def session(self) -> Any:
+        """FLARE's session with the server, opened where there is none."""
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        if self._session is None:
+            with redirect_stdout(StringIO()):
+                self._session = new_secure_session(ADMIN, str(self.admin), timeout=5.0, auto_login_max_tries=1)
+        return self._session
+
+
+def outcome(server: Path) -> dict[str, Any] | None:
+    """How the run ended, if it did."""
+    try:
+        found: dict[str, Any] = json.loads((server / OUTCOME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found

@@ -1,0 +1,101 @@
+"""FLARE's processes on this machine: started one by one, found again by a mark of our own, ended by their ids."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from fedlin.deploy.flare.kits import PROJECT, configure_server
+
+PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
+
+Kind = Literal["server", "client"]
+PROGRAMS: Mapping[Kind, str] = {
+    "server": "fedlin.deploy.flare.programs:run_server",
+    "client": "fedlin.deploy.flare.programs:make_client",
+}
+MARK = "FEDLIN_PROCESS"
+_REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
+HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
+
+
+class Process:
+    """The server's or one site's FLARE process, with the job processes it starts; `program` is what those run."""
+
+    def __init__(self, kit: Path, kind: Kind, name: str, program: str) -> None:
+        self.kit = kit.resolve()
+        self.kind = kind
+        self.name = name
+        self.program = program
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, after ending whatever a crash left behind."""
+        self.stop()
+        if self.kind == "server":
+            configure_server(self.kit)
+        own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
+        module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
+        settings = ["secure_train=true", f"org={PROJECT}", "config_folder=config", *own]
+        command = [sys.executable, "-u", "-m", module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
+        with open(self.kit / "process.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.kit,
+                env={**_REFUSALS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
+                start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
+            )
+
+    def alive(self) -> bool:
+        """Whether the FLARE process runs; its job processes do not count."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The id of the FLARE process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def members(self) -> list[psutil.Process]:
+        """Everything that runs for this kit, orphans included."""
+        return [process for process in psutil.process_iter() if _marked(process, str(self.kit))]
+
+    def stop(self) -> None:
+        """End them all and wait until they are gone."""
+        left = self.members()
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, left = psutil.wait_procs(left, timeout=3.0)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=10.0)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+
+def stop_all(processes: list[Process]) -> None:
+    """End several at once, so that the slowest decides and not the sum."""
+    for process in processes:
+        for member in process.members():
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+    for process in processes:
+        process.stop()
+
+
+def _marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return bool(process.environ().get(MARK) == mark)
+    except psutil.Error:
+        return False

@@ -1,0 +1,87 @@
+"""What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
+
+import json
+import logging
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedlin.deploy.flare.driver import OUTCOME
+from fedlin.deploy.settings import read_settings
+from fedlin.deploy.starting_model import read_start
+from fedlin.engines.checkpoint import write_whole
+from fedlin.engines.federation import Client, serve, wire
+from fedlin.errors import DeployError, FedLinError
+from fedlin.transports.transport import Handler, Transport
+
+STATE = "state"  # next to the kit, so that it outlives every job
+CLIENT = "client.py"
+MODEL = "model.npy"
+
+
+def run_server(transport: Transport, folder: str) -> None:
+    """Play the rounds that are left, then write the model and how the run ended."""
+    kit = Path(folder)
+    try:
+        settings = read_settings(kit)
+        start = read_start(kit, settings)
+        result = serve(
+            settings.algorithm,
+            transport,
+            settings.plan,
+            settings.rounds,
+            dim=settings.dim if start is None else None,
+            x0=start,
+            dtype=settings.dtype or "float64",
+            seed=settings.seed,
+            stop=settings.stop,
+            policy=settings.policy,
+            folder=kit / STATE,
+            expect=settings.sites,
+        )
+    except FedLinError as error:
+        conclude(kit, {"status": "failed", "error": str(error)})
+        raise
+    np.save(kit / MODEL, result.x)
+    end = {"status": result.status, "rounds": result.rounds}
+    if result.status == "diverged":
+        conclude(kit, {**end, "error": f"after {result.rounds} rounds: give smaller steps."})
+        raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
+    conclude(kit, end)
+
+
+def make_client(name: str, folder: str) -> Handler:
+    """A site's handler; where its settings or its client.py fail, one that refuses and tells the server so."""
+    try:
+        return load_client(name, Path(folder)).handle
+    except FedLinError as error:
+        return _refuse(str(error))
+    except Exception as error:  # whatever a user's file does; its text may quote data, so it stays in the site's log
+        logging.getLogger(__name__).exception("%s of %s failed", CLIENT, name)
+        return _refuse(f"its {CLIENT} failed with {type(error).__name__}; see the log at {name}.")
+
+
+def load_client(name: str, kit: Path) -> Client:
+    """The client of a site: `problem()` in its client.py gives its data and its loss."""
+    settings = read_settings(kit)
+    path = kit / CLIENT
+    if not path.is_file():
+        raise DeployError(f"{CLIENT} is not there: write it, with a function problem() that returns {name}'s problem.")
+    own: dict[str, Any] = runpy.run_path(str(path))
+    if "problem" not in own:
+        raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
+    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+
+
+def _refuse(reason: str) -> Handler:
+    def answer(phase: str, payload: bytes) -> bytes:
+        return wire.write_refusal(wire.unseal(payload)[0], wire.identify(payload), reason)
+
+    return answer
+
+
+def conclude(kit: Path, content: dict[str, Any]) -> None:
+    """Tell whoever waits for the run how it ended."""
+    write_whole(kit / OUTCOME, json.dumps(content).encode())

@@ -1,0 +1,126 @@
+"""One attempt at a round: every phase asked, answered, checked and averaged, and nothing changed until all is done."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedlin.engines.federation import wire
+from fedlin.engines.federation.exchange import SortedReplies, reason, sort_uploads
+from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update
+from fedlin.engines.federation.secret import fresh
+from fedlin.engines.federation.session import Session
+from fedlin.engines.federation.wire import Kind, Stamp, Task
+from fedlin.payloads import size
+
+
+class Diverged(Exception):  # noqa: N818 - an end, not an error
+    """Messages are no longer finite."""
+
+
+class PlayedRound(NamedTuple):
+    """A whole round."""
+
+    server: Any
+    bases: dict[str, str]  # where each accepted upload left its client
+    answered: list[str]
+    gradient: float | None  # the norm of what the server takes for ∇f at the round's first model
+    gradients: int
+    bytes_up: int
+    bytes_down: int
+
+
+def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
+    """The round as it would be; None where too few answered, and it has to be asked again from its start.
+
+    Who answers a phase is asked the next one. A client that misses a later phase keeps what the server has counted of
+    the earlier ones, and goes on from there when it is asked again.
+    """
+    needed = session.policy.needed(len(session.roster.active))
+    asked = _begin(session, asked, needed)
+    if len(asked) < needed:
+        return None
+    progress, algorithm = session.progress, session.algorithm
+    opening = progress.round == progress.first and algorithm.opening is not None
+    server, bases = progress.server, {name: session.roster[name].base or "" for name in asked}
+    tau, eta = session.numbers()
+    gradient: float | None = None
+    gradients = bytes_up = bytes_down = 0
+    for number, shape in enumerate(session.handshake.shapes.opening if opening else session.handshake.shapes.later):
+        message = broadcast(algorithm, opening, number)(server)
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
+            raise Diverged
+        stamp, body = Stamp(Kind.TASK, session.run, progress.round, number, opening), wire.pack(message)
+        tasks = {}
+        for name in asked:
+            i = session.roster[name].index
+            task = Task(bytes.fromhex(bases[name]), i, session.seed, int(tau[i]), float(eta[i]))
+            tasks[name] = wire.write_task(stamp, task, body)
+        eager = session.policy.quorum is not None and session.policy.eager
+        replies, refused = session.ask(shape.name, tasks, needed if eager else None)
+        found = sort_uploads(replies, shape.up, session.policy.norm_bound)
+        if found.diverged:
+            raise Diverged
+        session.reject({**refused, **found.refused})
+        session.tell_once("declined", found.declined)
+        if found.lost:
+            _lose(session, found, bases)
+            return None
+        if len(found.uploads) < needed:
+            return None
+        server = _average(session, server, found, shape.up, eta, opening, number)
+        measure = gradient_norm(algorithm, opening, number)
+        gradient = gradient if measure is None else float(measure(server))
+        asked = list(found.uploads)
+        bases.update({name: wire.identify(tasks[name]).hex() for name in asked})
+        gradients += found.calls
+        bytes_up += len(asked) * size(shape.up).total
+        bytes_down += len(asked) * size(shape.down).total
+    return PlayedRound(server, bases, asked, gradient, gradients, bytes_up, bytes_down)
+
+
+def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
+    """Give those who have yet to begin the model everyone began from; who has begun by now."""
+    progress, roster = session.progress, session.roster
+    late = [name for name in asked if roster[name].base is None]
+    if len(asked) - len(late) >= needed:
+        # One that stays silent costs a timeout, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
+        late = [name for name in late if roster[name].absences & (roster[name].absences - 1) == 0]
+    if late:
+        body = wire.pack(progress.origin) if np.any(progress.origin) else b""
+        request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
+        replies, _ = session.ask("begin", dict.fromkeys(late, request))
+        begun = {name for name, reply in replies.items() if reply.kind == Kind.BEGUN}
+        for name in begun:
+            roster[name].base = wire.identify(request).hex()
+        session.tell_once("declined", {name: reason(replies[name]) for name in replies.keys() - begun})
+    return [name for name in asked if roster[name].base is not None]
+
+
+def _lose(session: Session, found: SortedReplies, bases: dict[str, str]) -> None:
+    """Who lacks the state its round began with has lost its memory; who lacks a later one can do it again."""
+    for name in found.lost:
+        if bases[name] == session.roster[name].base:
+            session.lose(name)
+
+
+def _average(
+    session: Session, server: Any, found: SortedReplies, like: Any, eta: Any, opening: bool, number: int
+) -> Any:
+    roster, dtype = session.roster, session.handshake.dtype
+    nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
+    rows = [found.uploads.get(name, nothing) for name in roster.active]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    present = np.array([name in found.uploads for name in roster.active])
+    steps = np.array([eta[roster[name].index] for name in roster.active], dtype)
+    return update(session.algorithm, opening, number)(
+        server,
+        stacked,
+        roster.weights.astype(dtype),
+        present,
+        steps,
+        np.uint32(session.seed),
+        np.int32(session.progress.round),
+        fresh(session.secret, wire.pack(stacked)) if session.secret else (),
+    )

@@ -1,0 +1,75 @@
+"""What server and clients must agree on before any message makes sense."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.core import Algorithm
+from fedlin.engines.federation.wire import VERSION
+from fedlin.engines.shapes import PhaseShape, RoundShapes, trace_rounds
+from fedlin.errors import ArgumentError, WireError
+from fedlin.precision import precision
+from fedlin.problems.objective import Objective
+
+# Messages have the same shapes whatever the data, so an oracle without data stands in for every client's.
+_STAND_IN = Objective(lambda data, x: jnp.sum(x), lambda data, x: x, prox=lambda data, u, s: u)
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """An algorithm with all its numbers, and the size and precision of the model."""
+
+    algorithm: Algorithm[Any, Any]
+    dim: int
+    dtype: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        recipe = self.algorithm.recipe
+        open_numbers = [name for name, value in recipe.numbers if value is None] if recipe is not None else []
+        if open_numbers:
+            raise ArgumentError(
+                f"{self.algorithm.name} leaves {' and '.join(open_numbers)} to the problem, and no single machine of a "
+                f"federation knows all of it: give {open_numbers[0]}= when building the algorithm."
+            )
+        self.algorithm.check(self.dim)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The terms in plain values, by name."""
+        recipe = self.algorithm.recipe
+        made = None if recipe is None else f"{recipe.build.__name__}{recipe.structure!r}{recipe.numbers!r}"
+        return {
+            "protocol": VERSION,
+            "algorithm": self.algorithm.name,
+            "recipe": made,
+            "dimension": self.dim,
+            "precision": self.dtype.name,
+        }
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Four bytes that tell these terms from others; every message carries them."""
+        return hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).digest()[:4]
+
+    @property
+    def shapes(self) -> RoundShapes:
+        """The messages and states of every phase."""
+        with precision(self.dtype):
+            return _shapes(self.algorithm, self.dim, self.dtype)
+
+    def phase(self, opening: bool, number: int) -> PhaseShape:
+        """What phase `number` sends, in the first round of a run or in a later one."""
+        phases = self.shapes.opening if opening else self.shapes.later
+        if number >= len(phases):
+            raise WireError(f"the message is of phase {number}, and {self.algorithm.name} has {len(phases)}.")
+        return phases[number]
+
+
+@cache
+def _shapes(algorithm: Algorithm[Any, Any], dim: int, dtype: np.dtype[Any]) -> RoundShapes:
+    return trace_rounds(algorithm, _STAND_IN, None, (None, None), dim, dtype)

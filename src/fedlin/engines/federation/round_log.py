@@ -1,0 +1,126 @@
+"""What a federation did: a line of JSON for every round and event, and the result at the end."""
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.result import Status
+
+Array = NDArray[Any]
+LOG = "log.jsonl"
+SUMS = ("bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class FederationResult:
+    """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
+
+    `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
+    was sent, headers and repetitions included. Index t + 1 of `move` is ‖x̄_{t+1} - x̄_t‖, and of `gradient` the norm of
+    the estimate of ∇f(x̄_t) that the server had in that round, NaN where its method makes none: no machine sees ∇f.
+
+    >>> import fedlin
+    >>> from fedlin.transports.loopback import Loopback
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
+    >>> sites = {f"site-{i}": fedlin.Client(fedlin.fedavg(), problem.client(i)).handle for i in range(2)}
+    >>> result = fedlin.serve(fedlin.fedavg(), Loopback(sites), fedlin.Plan(tau=2, eta=1e-3), rounds=2, dim=3)
+    >>> result.answered, result.bytes_up.tolist(), bool(result.wire_up[-1] > result.bytes_up[-1])
+    ([['site-0', 'site-1'], ['site-0', 'site-1']], [0, 48, 96], True)
+    """
+
+    algorithm: str
+    status: Status
+    x: Array
+    move: Array
+    gradient: Array
+    bytes_up: Array
+    bytes_down: Array
+    wire_up: Array
+    wire_down: Array
+    gradients: Array
+    seconds: Array
+    answered: list[list[str]]  # who was counted in each round
+    events: list[dict[str, Any]]  # what happened besides: see the page on federations
+    clients: list[str]
+    seed: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were played."""
+        return len(self.move) - 1
+
+
+def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a file, or those within its `last` bytes; a line that is not whole is left out."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0 if last is None else max(0, size - last))
+        content = file.read().decode()
+    found = []
+    for text in content.splitlines():
+        try:
+            found.append(json.loads(text))
+        except ValueError:  # cut off by a crash
+            continue
+    return found
+
+
+class RoundLog:
+    """Lines in `log.jsonl`, if there is a folder; after a restart the latest line of a round is the one that counts."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / LOG
+        self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
+        self.events: list[dict[str, Any]] = []
+
+    def resume(self, rounds: int) -> None:
+        """Read what was written before this process began, up to so many rounds."""
+        if self.path is None or not self.path.exists():
+            return
+        with open(self.path, "ab+") as file:
+            file.seek(max(0, file.tell() - 1))
+            if file.read() not in (b"", b"\n"):  # cut off by a crash
+                file.write(b"\n")
+        for line in read_lines(self.path):
+            if "event" in line:
+                self.events.append(line)
+            elif line["round"] <= rounds:
+                self.lines[line["round"]] = line
+
+    def last(self, name: str) -> float:
+        """The latest of a sum."""
+        return next(reversed(self.lines.values()))[name] if self.lines else 0
+
+    def note(self, event: str, played: int, **facts: Any) -> None:
+        """Something worth knowing happened after so many rounds."""
+        line = {"event": event, "round": played, "time": round(time.time(), 3), **facts}
+        self.events.append(line)
+        self._append(line)
+
+    def enter(self, line: dict[str, Any]) -> None:
+        """A round was played."""
+        self.lines[line["round"]] = line
+        self._append({**line, "time": round(time.time(), 3)})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def columns(self, rounds: int) -> dict[str, Any]:
+        """Sums and norms as arrays, and who answered; a round whose line was lost repeats the sums before."""
+        unknown: dict[str, Any] = {"move": None, "gradient": None, "answered": []}
+        rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), **unknown}]
+        for number in range(1, rounds + 1):
+            rows.append(self.lines.get(number, {**rows[-1], **unknown}))
+        norms = {name: np.array([row[name] for row in rows], np.float64) for name in ("move", "gradient")}
+        sums = {name: np.array([row[name] for row in rows]) for name in SUMS}
+        return {**norms, **sums, "answered": [row["answered"] for row in rows[1:]]}

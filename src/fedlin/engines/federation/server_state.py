@@ -1,0 +1,96 @@
+"""How far a federation has come: what the server saves after every round, and goes on from."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.core import Algorithm
+from fedlin.engines import checkpoint
+from fedlin.engines.federation.handshake import Handshake
+from fedlin.engines.federation.roster import Roster
+from fedlin.errors import DamagedError
+
+KEPT = 3  # checkpoints
+
+
+@dataclass
+class ServerState:
+    """The server's state between rounds."""
+
+    server: Any
+    origin: NDArray[Any]  # the model from which the clients' memories began
+    first: int  # the round in which they began
+    round: int  # the next to be played
+    roster: Roster
+
+    @classmethod
+    def start(cls, algorithm: Algorithm[Any, Any], x: NDArray[Any], roster: Roster) -> "ServerState":
+        """Before the first round."""
+        return cls(algorithm.init_server(jnp.asarray(x)), x, 0, 0, roster)
+
+    @property
+    def x(self) -> NDArray[Any]:
+        """The model."""
+        return np.asarray(self.server.x)
+
+    def start_afresh(self, algorithm: Algorithm[Any, Any]) -> None:
+        """Forget every memory and go on from the present model, as at the start of a run.
+
+        A client's memory and the server's picture of it must agree; where one is lost, or f itself changes, both are
+        made anew. The opening round then sends in full again, so that the limit is the same.
+        """
+        self.origin = self.x
+        self.server = algorithm.init_server(jnp.asarray(self.origin))
+        self.first = self.round
+        self.roster.start_afresh()
+
+
+class ServerCheckpoints:
+    """The last few checkpoints of a server, one file a round; none where there is no folder."""
+
+    def __init__(self, folder: Path | None, handshake: Handshake, identity: dict[str, str]) -> None:
+        self.folder = folder
+        self.handshake = handshake
+        self.identity = identity
+
+    def write(self, progress: ServerState) -> None:
+        """Save, and remove what is too old to be needed."""
+        if self.folder is None:
+            return
+        leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(progress.server))}
+        facts = {"first": progress.first, "round": progress.round, "roster": progress.roster.to_plain()}
+        arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
+        checkpoint.write(self.folder / f"server-{progress.round:010d}.ckpt", self.identity, arrays)
+        for path in self._paths()[KEPT:]:
+            path.unlink(missing_ok=True)
+
+    def read(self) -> ServerState | None:
+        """The newest checkpoint that is whole; None if there is none at all."""
+        damaged = None
+        for path in self._paths():
+            try:
+                arrays = checkpoint.read(path, self.identity)
+            except DamagedError as cause:
+                damaged = cause
+                continue
+            if arrays is not None:
+                return self._restore(arrays)
+        if damaged is not None:
+            raise damaged
+        return None
+
+    def _paths(self) -> list[Path]:
+        return [] if self.folder is None else sorted(self.folder.glob("server-*.ckpt"), reverse=True)
+
+    def _restore(self, arrays: dict[str, Any]) -> ServerState:
+        like = self.handshake.shapes.server
+        leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(len(jax.tree.leaves(like)))]
+        facts = json.loads(str(arrays["facts"]))
+        server = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return ServerState(server, arrays["origin"], facts["first"], facts["round"], Roster.from_plain(facts["roster"]))

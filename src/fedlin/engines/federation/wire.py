@@ -1,0 +1,234 @@
+"""The messages of a federation as bytes: compact, checked, and never pickled.
+
+    magic 4 | version 1 | kind 1 | phase 1 | opening 1 | run 8 | round 4 | CRC-32 4 | fields of the kind | body
+
+All numbers are little-endian. A body is the bytes of the message's arrays one after the other, with no length and no
+name: both sides know the structure from the algorithm (`jax.eval_shape`), so a body has one right size and a decoder
+never allocates on a stranger's word. The CRC finds accidents; against forgery the transport needs TLS.
+"""
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.core import Message
+from fedlin.errors import NotFiniteError, WireError
+from fedlin.payloads import Narrow, Packed, Powers, Sparse, is_payload
+
+Array = NDArray[Any]
+Buffer = bytes | memoryview
+
+MAGIC = b"FdLn"
+VERSION = 1
+TEXT_LIMIT = 1 << 14  # bytes of a hello, a greeting or a refusal
+REASON_LIMIT = 1000  # characters of a refusal; as JSON writes them they stay within the limit
+_HEAD = struct.Struct("<4sBBBB8sI")
+_SUM = struct.Struct("<I")
+_TASK = struct.Struct("<8sIIid")
+_REPLY = struct.Struct("<8sI")
+HEADER = _HEAD.size + _SUM.size
+
+
+class Kind(IntEnum):
+    """What a message is for; the first three go down, the others up."""
+
+    HELLO = 1  # who are you, and do we speak of the same run
+    BEGIN = 2  # go on from this model and from no memory
+    TASK = 3  # one phase
+    GREETING = 4
+    BEGUN = 5
+    UPLOAD = 6
+    LOST = 7  # the state this task goes on from is not here
+    REFUSED = 8
+
+
+_KINDS = frozenset(Kind)
+
+
+class Stamp(NamedTuple):
+    """Where in which run a message belongs."""
+
+    kind: Kind
+    run: bytes
+    round: int = 0
+    phase: int = 0
+    opening: bool = False
+
+
+class Task(NamedTuple):
+    """What the server tells one client in one phase."""
+
+    base: bytes  # names the client's state to go on from: the identifier of the message that led to it
+    client: int  # i
+    seed: int
+    tau: int  # τ_i
+    eta: float  # η_i
+
+
+class ReplyHeader(NamedTuple):
+    """What a client answers."""
+
+    request: bytes  # the identifier of the message it answers
+    calls: int  # gradients taken
+
+
+def identify(message: bytes) -> bytes:
+    """Eight bytes that name a message by its content."""
+    return hashlib.sha256(message).digest()[:8]
+
+
+def seal(stamp: Stamp, rest: Buffer = b"") -> bytes:
+    """A whole message."""
+    kind, run, number, phase, opening = stamp
+    head = _HEAD.pack(MAGIC, VERSION, kind, phase, opening, run, number)
+    return b"".join((head, _SUM.pack(zlib.crc32(rest, zlib.crc32(head))), rest))
+
+
+def unseal(message: bytes) -> tuple[Stamp, memoryview]:
+    """The stamp of a message and what follows it, if the message is whole and of this version.
+
+    >>> stamp, rest = unseal(seal(Stamp(Kind.BEGUN, b"12345678", round=3), b"body"))
+    >>> stamp.round, bytes(rest)
+    (3, b'body')
+    """
+    if len(message) < HEADER:
+        raise WireError(f"a message of {len(message)} bytes is too short: every message has at least {HEADER}.")
+    view = memoryview(message)
+    magic, version, kind, phase, opening, run, number = _HEAD.unpack_from(view)
+    if magic != MAGIC:
+        raise WireError(f"the message begins with {magic!r}, and fedlin's begin with {MAGIC!r}.")
+    if version != VERSION:
+        raise WireError(f"the message is of version {version} and this side speaks {VERSION}: install the same fedlin.")
+    (checksum,) = _SUM.unpack_from(view, _HEAD.size)
+    if checksum != zlib.crc32(view[HEADER:], zlib.crc32(view[: _HEAD.size])):
+        raise WireError("the message was damaged on the way: its checksum does not match.")
+    if kind not in _KINDS or opening > 1 or number >= 2**31:
+        raise WireError(f"the header says kind {kind}, opening {opening}, round {number}: one is out of range.")
+    return Stamp(Kind(kind), run, number, phase, bool(opening)), view[HEADER:]
+
+
+def write_task(stamp: Stamp, task: Task, body: bytes) -> bytes:
+    """A phase's message to one client."""
+    return seal(stamp, _TASK.pack(*task) + body)
+
+
+def read_task(rest: memoryview) -> tuple[Task, memoryview]:
+    """The numbers and the body of a phase's message."""
+    task = Task(*_fields(_TASK, rest))
+    if task.tau < 1 or not (np.isfinite(task.eta) and task.eta > 0):
+        raise WireError(f"the task says tau = {task.tau}, eta = {task.eta}: both must be finite and above 0.")
+    return task, rest[_TASK.size :]
+
+
+def write_reply(stamp: Stamp, reply: ReplyHeader, body: bytes = b"") -> bytes:
+    """A client's answer."""
+    return seal(stamp, _REPLY.pack(*reply) + body)
+
+
+def write_refusal(stamp: Stamp, request: bytes, reason: str) -> bytes:
+    """A client's reply to a request it will not meet."""
+    told = write_facts({"reason": reason[:REASON_LIMIT]})
+    return write_reply(stamp._replace(kind=Kind.REFUSED), ReplyHeader(request, 0), told)
+
+
+def read_reply(rest: memoryview) -> tuple[ReplyHeader, memoryview]:
+    """Which request an answer belongs to, and its body."""
+    return ReplyHeader(*_fields(_REPLY, rest)), rest[_REPLY.size :]
+
+
+def _fields(layout: struct.Struct, rest: memoryview) -> tuple[Any, ...]:
+    if len(rest) < layout.size:
+        raise WireError(f"the message ends after {len(rest)} bytes of its {layout.size} bytes of fields.")
+    return layout.unpack_from(rest)
+
+
+def write_facts(facts: Mapping[str, Any]) -> bytes:
+    """Names and plain values, for a hello, a greeting or a refusal."""
+    return json.dumps(facts).encode()
+
+
+def read_facts(body: Buffer) -> dict[str, Any]:
+    """What `write_facts` wrote."""
+    if len(body) > TEXT_LIMIT:
+        raise WireError(f"the message has {len(body)} bytes of text: at most {TEXT_LIMIT} are read.")
+    try:
+        facts = json.loads(bytes(body))
+    except (ValueError, RecursionError) as cause:
+        raise WireError("the message's text cannot be read.") from cause
+    if not isinstance(facts, dict):
+        raise WireError("the message's text does not hold names and values.")
+    return facts
+
+
+def pack(message: Message) -> bytes:
+    """The arrays of a message, one after the other."""
+    return b"".join(_little(np.asarray(leaf)).tobytes() for leaf in jax.tree.leaves(message))
+
+
+def unpack(body: Buffer, like: Message) -> Message:
+    """The message of this structure, with every array checked: its size, its numbers, its indices and codes.
+
+    >>> structure = np.zeros(2)
+    >>> unpack(pack(np.array([1.0, 2.0])), structure)
+    array([1., 2.])
+    """
+    leaves, tree = jax.tree.flatten(like)
+    sizes = [int(np.prod(leaf.shape, dtype=np.int64)) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
+    if len(body) != sum(sizes):
+        raise WireError(f"the message has a body of {len(body)} bytes and this phase's has {sum(sizes)}.")
+    arrays, first = [], 0
+    for leaf, length in zip(leaves, sizes, strict=True):
+        stored = np.frombuffer(body[first : first + length], np.dtype(leaf.dtype).newbyteorder("<"))
+        array = stored.astype(leaf.dtype).reshape(leaf.shape)
+        if not np.all(np.isfinite(array)):
+            raise NotFiniteError("the message holds NaN or infinite numbers.")
+        arrays.append(array)
+        first += length
+    message = jax.tree.unflatten(tree, arrays)
+    for node in jax.tree.leaves(message, is_leaf=is_payload):
+        _check_payload(node)
+    return message
+
+
+def _check_payload(node: Any) -> None:
+    # In NumPy, which has double precision whatever JAX is set to.
+    if isinstance(node, Narrow):
+        _check_payload(node.payload)
+        with np.errstate(over="ignore"):
+            wide = np.ldexp(np.asarray(node.payload.values).astype(node.dtype), np.asarray(node.exponent))
+        if not np.all(np.isfinite(wide)):
+            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
+    if isinstance(node, Powers):
+        bits = 1 + np.finfo(node.dtype).nexp
+        exponents = _check_padding(node.codes, node.dim * bits).reshape(node.dim, bits)[:, 1:]
+        if np.any(np.all(exponents == 1, axis=1)):  # how IEEE 754 writes infinity
+            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
+    if isinstance(node, Sparse):
+        indices: Any = node.indices
+        if indices.max() >= node.dim or np.unique(indices).size != indices.size:
+            raise WireError(f"a sparse payload has an index beyond its {node.dim} entries, or the same one twice.")
+    if isinstance(node, Packed):
+        flags = _check_padding(node.codes, node.dim * node.bits)
+        places = 1 << np.arange(node.bits - 1, -1, -1)
+        if np.any(flags.reshape(node.dim, node.bits) @ places > 2 * node.levels):
+            raise WireError(f"a packed payload has a code beyond the {2 * node.levels + 1} that there are.")
+
+
+def _check_padding(codes: Any, used: int) -> Array:
+    """The bits in use, if those that only fill the last byte are zero."""
+    flags = np.unpackbits(np.asarray(codes))
+    if np.any(flags[used:]):
+        raise WireError(f"a packed payload has bits beyond the {used} it needs.")
+    return flags[:used]
+
+
+def _little(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -1,0 +1,237 @@
+"""The compiled part of a simulation: many rounds in one call, stopping by itself.
+
+A program is fixed by structure alone (algorithm, objective, layout, shapes). Numbers, data, plans and seeds
+are its inputs, so a second run of the same shape compiles nothing.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+
+from fedlin.core import Algorithm, Numbers, Recipe
+from fedlin.engines.keys import draw_cohort
+from fedlin.engines.simulation.round import ClientProgram, Clients, Cohort, play_round
+from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
+from fedlin.problems.problem import Measures, in_closed_form, measure, survey, unmeasured, views
+
+Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
+RUNNING, STOPPED, DIVERGED = 0, 1, 2
+FAR = 1e30  # a model this many times farther away than it began has diverged
+
+
+class Inputs(NamedTuple):
+    """What a run is made of, in numbers."""
+
+    numbers: Any  # the algorithm's hyperparameters, by name
+    data: Any
+    noise: Any
+    weights: Any
+    optimum: Any  # an Optimum, or None
+    tau: Any  # (m,), or (capacity, m) where the plan changes every round
+    eta: Any
+    totals: Any  # a Crowd; its eta is (capacity,) where the plan changes every round
+    present: Any  # (capacity, m) or None
+    seed: Any
+    limits: Any  # Measures: stop when a measure is at most its limit; -inf means never
+    start: Any  # x0
+    every: Any  # rounds from one measure to the next
+    last: Any  # the round that is measured whatever its number
+
+
+class State(NamedTuple):
+    """What one round hands to the next."""
+
+    server: Any
+    clients: Any
+
+
+class Records(NamedTuple):
+    """What is kept of every round, rounds first; the first `filled` rows of a run count."""
+
+    x: Any  # one row where models are not kept: the latest that has not diverged
+    measures: Measures
+    calls: Any  # a `tally` of gradients
+    filled: Any
+    status: Any
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """Everything that fixes the program; equal shapes share one."""
+
+    algorithm: Structure
+    opening: bool
+    client_program: ClientProgram
+    survey: int | None  # clients at a time when measuring
+    capacity: int
+    cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
+    seldom: bool  # whether some rounds go unmeasured
+    # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
+    # where that round takes every client's gradient there, the compiler takes both in one pass over the data.
+    late: bool = False
+    kept: bool = True  # whether every round's model is recorded, or the latest alone
+    spread: Mesh | None = None  # the devices that share the runs of a batch
+    runs: frozenset[str] | None = None  # in a batch: the inputs that differ between its runs
+
+
+def structure(algorithm: Algorithm[Any, Any]) -> Structure:
+    """What of an algorithm fixes its program."""
+    return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
+
+
+def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
+    """The algorithm of this structure with these numbers, concrete or traced."""
+    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
+
+
+def outcome(x: Any, start: Any, found: Measures, limits: Measures, due: Any) -> Any:
+    """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
+    inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
+    inside &= (jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)) | jnp.logical_not(due)
+    reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, limits, strict=True)]))
+    return jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
+
+
+def _note(log: Any, index: Any, value: Any) -> Any:
+    """`log` with its row `index` set, without the check of the bounds that `.at` compiles to."""
+    return jax.lax.dynamic_update_index_in_dim(log, value, index, 0)
+
+
+@cache
+def program(key: ProgramKey) -> Any:
+    """The compiled function (inputs, state, status, first, count) -> (state, records).
+
+    In a batch every input named in `key.runs`, the state and the status have a leading run axis.
+    """
+
+    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, Any, Any]:
+        """The state after a round, its gradients, and what a survey of the model before it found, if it makes one."""
+        seed = jax.random.key(inputs.seed)
+        cohort = Cohort()
+        if key.cohort is not None:
+            cohort = Cohort(index=draw_cohort(seed, first + index, inputs.weights.size, key.cohort))
+        elif inputs.present is not None:
+            cohort = Cohort(present=inputs.present[index])
+        clients = Clients(
+            jnp.arange(inputs.weights.size),
+            inputs.data,
+            inputs.noise,
+            inputs.weights,
+            inputs.tau[index] if inputs.tau.ndim == 2 else inputs.tau,
+            inputs.eta[index] if inputs.eta.ndim == 2 else inputs.eta,
+            state.clients,
+        )
+        totals = inputs.totals
+        also = []
+        if key.late and not in_closed_form(inputs.optimum):
+            client_program = key.client_program
+            seen = views(
+                client_program.objective, inputs.data, inputs.optimum, state.server.x, key.survey, client_program.mesh
+            )
+            also = [(inputs.weights, seen)]
+        server, states, calls, sums = play_round(
+            rebuild(key.algorithm, inputs.numbers).phases_in(key.opening),
+            key.client_program,
+            state.server,
+            clients,
+            totals._replace(eta=totals.eta[index]) if totals.eta.ndim else totals,
+            cohort,
+            seed,
+            first + index,
+            *also,
+        )
+        return State(server, states), calls, sums[0] if also else None
+
+    def judge(inputs: Inputs, x: Any, done: Any, surveyed: Any) -> tuple[Measures, Any]:
+        client_program, optimum = key.client_program, inputs.optimum
+
+        def look() -> Any:
+            if surveyed is not None:
+                return surveyed
+            return survey(
+                client_program.objective, inputs.data, inputs.weights, optimum, x, key.survey, client_program.mesh
+            )
+
+        def measured() -> Measures:
+            return measure(client_program.objective, optimum, x, look)
+
+        due = (done % inputs.every == 0) | (done == inputs.last) if key.seldom else True
+        found = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype)) if key.seldom else measured()
+        return found, outcome(x, inputs.start, found, inputs.limits, due)
+
+    if key.runs is not None:
+        axes = Inputs(*(0 if name in key.runs else None for name in Inputs._fields))
+        play = jax.vmap(play, in_axes=(axes, 0, None, None))
+        judge = jax.vmap(judge, in_axes=(axes, 0, None, 0))
+
+    def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
+        def judged(records: Records, state: State, rounds: Any, surveyed: Any = None) -> Records:
+            """The records with what is found after so many rounds of this call; there is nothing to find after none."""
+            x = state.server.x
+            found, status = judge(inputs, x, first + rounds, surveyed)
+            new = (records.status == RUNNING) & (rounds > 0)
+            fine = (new & (status != DIVERGED))[..., None]
+            return records._replace(
+                x=records.x if key.kept else jnp.where(fine, x, records.x),
+                measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, found),
+                status=jnp.where(new, status, records.status),
+            )
+
+        def unfinished(carry: tuple[Any, State, Records]) -> Any:
+            index, _, records = carry
+            return (index < count) & jnp.any(records.status == RUNNING)
+
+        def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
+            index, before, records = carry
+            after, calls, surveyed = play(inputs, before, first, index)
+            if key.late:
+                records = judged(records, before, index, surveyed)
+            running = records.status == RUNNING
+            if key.runs is not None:  # a run that has finished waits for the others as it is
+                after = jax.tree.map(
+                    lambda new, old: jnp.where(running.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                    after,
+                    before,
+                )
+            records = records._replace(
+                x=_note(records.x, index, after.server.x) if key.kept else records.x,
+                calls=_note(records.calls, index, calls),
+                filled=jnp.where(running, index + 1, records.filled),
+            )
+            return index + 1, after, records if key.late else judged(records, after, index + 1)
+
+        lead = (key.capacity, *status.shape)
+        empty = jnp.zeros(lead, inputs.start.dtype)
+        records = Records(
+            jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if key.kept else state.server.x[None],
+            Measures(empty, empty, empty, empty),
+            jnp.zeros((*lead, 2), jnp.int32),
+            jnp.zeros_like(status),
+            status,
+        )
+        index, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
+        return state, judged(records, state, index) if key.late else records
+
+    if key.spread is not None:
+        assert key.runs is not None
+        own: Any = BY_RUN
+        later: Any = BY_ROUND_AND_RUN
+        inputs = Inputs(*(own if name in key.runs else EVERYWHERE for name in Inputs._fields))
+        # No core waits for another: each plays its runs until the last of them is through.
+        advance = jax.shard_map(
+            advance,
+            mesh=key.spread,
+            in_specs=(inputs, own, own, EVERYWHERE, EVERYWHERE),
+            out_specs=(own, Records(later, later, later, own, own)),
+            check_vma=False,
+        )
+    # The state is handed over, not copied: of a million clients a round may change a few.
+    mesh, handed_over = key.client_program.mesh, 1
+    if mesh is None:
+        return jax.jit(advance, donate_argnums=handed_over)
+    whole, parts = NamedSharding(mesh, EVERYWHERE), NamedSharding(mesh, SHARED_OUT)
+    return jax.jit(advance, donate_argnums=handed_over, out_shardings=(State(whole, parts), whole))

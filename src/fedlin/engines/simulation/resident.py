@@ -1,0 +1,206 @@
+"""Runs that advance together, chunk by chunk, in one compiled program; a single run is a batch of one."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from fedlin.devices import choose_spread, share_out
+from fedlin.engines.simulation.chunk_length import ChunkLength
+from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program, structure
+from fedlin.engines.simulation.records import RunRecords, keeps_iterates
+from fedlin.engines.simulation.round import ClientProgram
+from fedlin.engines.simulation.run import Run
+from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
+from fedlin.problems.problem import Measures
+from fedlin.result import Result, Status
+
+HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
+MOST_ROUNDS = 1024  # rounds of one call, enough that calling costs nothing beside them
+ALIKE = ("limits", "every", "last")  # inputs that the runs of a batch share
+
+
+class Resident:
+    """Runs of one structure that advance together; a single run is a batch of one without the extra axis."""
+
+    def __init__(
+        self,
+        runs: list[Run],
+        layout: str,
+        iterates: bool | None,
+        mesh: Mesh | None = None,
+        followed: bool = False,  # whether somebody may ask for the model of any round
+    ) -> None:
+        first = runs[0]
+        self.mesh = mesh
+        problem = first.problem
+        data = [problem.data for problem in {id(m.problem): m.problem for m in runs}.values()]
+        self.spread = None if problem.objective.outside else choose_spread(data, len(runs))
+        # Every core takes as many runs: the last is repeated, and over before it begins.
+        idle = 0 if self.spread is None else -len(runs) % self.spread.size
+        self.runs = runs + [runs[-1]] * idle
+        active = first.cohort or problem.clients
+        self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
+        self.survey = one_pass_block(data, problem.clients)
+        takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
+        of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
+        self._late = takes_gradients and of_everyone_at_once and first.every == 1
+        dim = first.problem.dim
+        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
+        kept = keeps_iterates(iterates, first.rounds, dim)
+        starts = self._starts()
+        self.logs = [RunRecords(m, kept, found) for m, (found, _) in zip(runs, starts, strict=False)]
+        self._kept = kept or followed
+        self.capacity = int(np.clip(HELD // (dim * len(runs)), 1, MOST_ROUNDS)) if self._kept else MOST_ROUNDS
+        self.done = 0
+        self.status = np.array([RUNNING] * len(runs) + [STOPPED] * idle, np.int32)
+        self.state = self._settle(starts[0][1] if len(runs) == 1 else _stack([state for _, state in starts]))
+        self._pace = ChunkLength()
+        self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
+        for number, log in enumerate(self.logs):
+            if runs[number].reached(log.seen):
+                self.status[number] = STOPPED
+
+    def _starts(self) -> list[tuple[Measures, State]]:
+        """Every run's first measures and state; runs that start alike share them."""
+        made: dict[Any, tuple[Measures, State]] = {}
+        kinds = [(run.algorithm, id(run.problem), id(run.x0)) for run in self.runs]
+        for kind, run, data in zip(kinds, self.runs, self._data, strict=True):
+            if kind not in made:
+                found = run.problem.measure(run.x0, None if self.mesh is None else data)
+                made[kind] = jax.tree.map(np.asarray, found), run.state()
+        return [made[kind] for kind in kinds]
+
+    @property
+    def layout(self) -> str:
+        """How the clients are laid out, for a checkpoint to agree with."""
+        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}"
+
+    @property
+    def running(self) -> bool:
+        """Whether any run goes on."""
+        return bool(np.any(self.status == RUNNING))
+
+    def advance(self, most: int) -> Records:
+        """Play some rounds, at most `most`; the records come back as host arrays, rounds first."""
+        opening = self.done == 0 and self.runs[0].algorithm.opening is not None
+        capacity = 1 if opening else self.capacity
+        inputs, differing = self._stacked(capacity)
+        single = len(self.runs) == 1
+        first = self.runs[0]
+        compiled = program(
+            ProgramKey(
+                structure(first.algorithm),
+                opening,
+                ClientProgram(first.problem.objective, first.problem.sampling, self.block, self.mesh),
+                self.survey,
+                capacity,
+                first.cohort,
+                first.every > 1,
+                self._late and not opening,
+                self._kept,
+                self.spread,
+                None if single else differing,
+            )
+        )
+        status = jnp.asarray(self.status[0] if single else self.status)
+        at = np.int32(self.done)
+        if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
+            self.state, _ = _wait(compiled(inputs, self.state, status, at, np.int32(0)))
+        count = min(most, capacity, self._pace.count)
+        began = time.perf_counter()
+        self.state, computed = _wait(compiled(inputs, self.state, status, at, np.int32(count)))
+        records: Records = jax.tree.map(np.asarray, computed)
+        seconds = time.perf_counter() - began
+        self._pace.saw(count, seconds)
+        for number, log in enumerate(self.logs):
+            if self.status[number] == RUNNING:
+                mine = records if single else _one(records, number)
+                self.status[number] = log.extend(mine, seconds)
+        self.done += count if self.running else int(np.max(records.filled))
+        return records
+
+    def _stacked(self, capacity: int) -> tuple[Inputs, frozenset[str]]:
+        """The inputs of all runs: what they share once, what differs stacked."""
+        if self._inputs is None or self._inputs[0] != capacity:
+            each = [run.inputs(self.done, capacity, data) for run, data in zip(self.runs, self._data, strict=True)]
+            # When to measure and to stop is the same for all; of the rest, what is not the very same arrays is stacked.
+            differing = frozenset(
+                name
+                for name in Inputs._fields
+                if name not in ALIKE and any(not _same(getattr(each[0], name), getattr(i, name)) for i in each[1:])
+            )
+            merged = each[0]._replace(**{name: _stack([getattr(i, name) for i in each]) for name in differing})
+            placed = {name: self._place(name, part, differing) for name, part in merged._asdict().items()}
+            self._inputs = (capacity, Inputs(**placed), differing)
+        elif not all(run.steady for run in self.runs):
+            _, merged, differing = self._inputs
+            windows = [run.windows(self.done, capacity) for run in self.runs]
+            moved = {
+                name: _stack([window[name] for window in windows]) if name in differing else windows[0][name]
+                for name in windows[0]
+            }
+            moved = {name: self._place(name, part, differing) for name, part in moved.items()}
+            self._inputs = (capacity, merged._replace(**moved), differing)
+        return self._inputs[1:]
+
+    def _place(self, name: str, part: Any, differing: frozenset[str]) -> Any:
+        """A part of the inputs where the program wants it in every call, for it to compile once."""
+        if self.mesh is not None:
+            return part
+        if self.spread is None:
+            return jax.device_put(part)
+        return jax.device_put(part, NamedSharding(self.spread, BY_RUN if name in differing else EVERYWHERE))
+
+    def _settle(self, state: State) -> State:
+        """The state where the program will leave it."""
+        if self.mesh is not None:
+            whole = NamedSharding(self.mesh, EVERYWHERE)
+            return State(jax.device_put(state.server, whole), share_out(state.clients, self.mesh))
+        if self.spread is not None:
+            settled: State = jax.device_put(state, NamedSharding(self.spread, BY_RUN))
+            return settled
+        return state
+
+    def result(self, number: int, status: Status) -> Result:
+        """A run's run as the user gets it."""
+        problem, data = self.runs[number].problem, None if self.mesh is None else self._data[number]
+        return self.logs[number].result(status, lambda x: problem.measure(x, data))
+
+    def arrays(self) -> dict[str, Any]:
+        """Everything a checkpoint needs, of a single run."""
+        return self.logs[0].save(self.state)
+
+    def resume(self, arrays: dict[str, Any] | None) -> None:
+        """Go on from what `arrays` returned, if there is anything."""
+        if arrays is not None:
+            self.done, state = self.logs[0].resume(arrays, self.state)
+            self.state = self._settle(state)
+
+
+def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
+    """What the device computes, once it has."""
+    done: tuple[State, Records] = jax.block_until_ready(computed)  # type: ignore[no-untyped-call]
+    return done
+
+
+def _one(records: Records, number: int) -> Records:
+    """A run's own records."""
+    measures = Measures(*(column[:, number] for column in records.measures))
+    x, calls = records.x[:, number], records.calls[:, number]
+    return Records(x, measures, calls, records.filled[number], records.status[number])
+
+
+def _stack(trees: list[Any]) -> Any:
+    """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
+    home = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(home[id(tree)] for tree in trees))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two runs share an input: the very same arrays."""
+    left, right = jax.tree.leaves(a), jax.tree.leaves(b)
+    return all(x is y for x, y in zip(left, right, strict=True))

@@ -1,0 +1,256 @@
+"""One run, checked and put into numbers: the only way from what a user says to what a program takes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import finite, positive_integer, real
+from fedlin.core import Algorithm
+from fedlin.engines.checkpoint import digest
+from fedlin.engines.requirements import check_convexity, check_plan, check_presence, check_prox
+from fedlin.engines.simulation.program import Inputs, State
+from fedlin.engines.simulation.round import Totals
+from fedlin.engines.simulation.stop import Stop
+from fedlin.engines.sizes import RoundSize, message_sizes
+from fedlin.errors import ArgumentError
+from fedlin.plan import Plan
+from fedlin.problems.problem import Measures, Problem
+
+Array = NDArray[Any]
+Participation = float | ArrayLike
+RARE = 100  # clients to each that takes part, from which not every round is measured unless asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run ready to start."""
+
+    algorithm: Algorithm[Any, Any]
+    problem: Problem
+    numbers: dict[str, float]
+    tau: Array
+    eta: Array
+    present: Array | None  # (rounds, m), who answers in each round
+    cohort: int | None  # how many are drawn each round
+    seed: int
+    x0: Array
+    stop: Stop
+    sizes: RoundSize
+    rounds: int
+    every: int  # rounds from one measure to the next
+
+    def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
+        """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
+        dtype = self.problem.dtype
+        return Inputs(
+            {name: np.asarray(value, dtype) for name, value in self.numbers.items()},
+            self.problem.device_data if data is None else data,
+            self.problem.noise,
+            self.problem.weights.astype(dtype),
+            self.problem.known_optimum,
+            seed=np.uint32(self.seed),
+            limits=self.limits,
+            start=self.x0,
+            every=np.int32(self.every),
+            last=np.int32(self.rounds),
+            **self.windows(first, capacity),
+        )
+
+    def windows(self, first: int, capacity: int) -> dict[str, Any]:
+        """The inputs that move on with the rounds."""
+        eta = _window(self.eta, first, capacity)
+        return {
+            "tau": _window(self.tau, first, capacity),
+            "eta": eta.astype(self.problem.dtype),
+            "totals": self.totals(eta),
+            "present": None if self.present is None else _window(self.present, first, capacity),
+        }
+
+    @property
+    def steady(self) -> bool:
+        """Whether every round has the same plan, and the same clients or ones that it draws itself."""
+        return self.tau.ndim == self.eta.ndim == 1 and self.present is None
+
+    def totals(self, eta: Array) -> Totals:
+        """What the server knows of all clients together, of one round or of each row of η."""
+        weights, dtype = self.problem.weights, self.problem.dtype
+        return Totals(np.asarray(weights.sum(), dtype), np.asarray(eta @ weights / weights.sum(), dtype))
+
+    @property
+    def limits(self) -> Measures:
+        """What each measure must come down to for the run to stop."""
+        return self.stop.limits(self.problem)
+
+    def reached(self, found: Measures) -> bool:
+        """Whether the run may stop with these measures."""
+        return any(value <= limit for value, limit in zip(found, self.limits, strict=True))
+
+    @property
+    def looped(self) -> bool:
+        """Whether local steps are taken one by one."""
+        return (self.problem.sampling or self.problem.objective).descend is None
+
+    @property
+    def passes(self) -> float:
+        """About how often a round reads the clients' data: once a step, and to measure the model."""
+        sampling = self.problem.sampling
+        whole_steps = self.looped and (sampling is None or sampling.batch is None)
+        return 2 + float(np.mean(self.tau)) if whole_steps else 2
+
+    def state(self) -> State:
+        """The server's and the clients' states before the first round."""
+        x = jnp.asarray(self.x0)
+        one = self.algorithm.init_client(x)
+        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
+        # Copies, since a program takes its state over and no buffer can be given twice.
+        return State(jax.tree.map(jnp.copy, self.algorithm.init_server(x)), everyone)
+
+    def answering(self, first: int, count: int) -> Array:
+        """How many clients take part in each of the rounds."""
+        if self.present is not None:
+            return np.asarray(self.present[first : first + count].sum(axis=1))
+        return np.full(count, self.cohort or self.problem.clients)
+
+    def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
+        """The bytes of all clients in each of the rounds, up and down."""
+        opening, later = ([sum(m.up.total for m in s), sum(m.down.total for m in s)] for s in self.sizes)
+        each = np.where(np.arange(first, first + count)[:, None] == 0, opening, later)
+        up, down = (self.answering(first, count)[:, None] * each).T
+        return up, down
+
+    def identity(self, layout: str) -> dict[str, str]:
+        """What must agree for a checkpoint to go on from, by name."""
+        problem = self.problem
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
+        recipe, sampling = self.algorithm.recipe, problem.sampling
+        return {
+            "algorithm": digest(self.algorithm.name, recipe and recipe.structure, sorted(self.numbers.items())),
+            "problem": digest(problem.signature(), *leaves, problem.weights, sampling and sampling.name),
+            "plan": digest(self.tau, self.eta),
+            "seed": str(self.seed),
+            "starting point": digest(self.x0),
+            "participation": digest(self.present, self.cohort),
+            "layout": layout,
+        }
+
+
+def prepare_run(
+    algorithm: Algorithm[Any, Any],
+    problem: Problem,
+    plan: Plan,
+    rounds: int,
+    *,
+    seed: int,
+    x0: ArrayLike | None,
+    participation: Participation,
+    weights: ArrayLike | None,
+    stop: Stop | None,
+    measure_every: int | None = None,
+    search: bool = True,
+) -> Run:
+    """Check everything a user gave, before anything is compiled.
+
+    `search` says whether x* is worth a search that holds all data in memory; a stop that needs it always is.
+    """
+    for name, value, kind in (
+        ("algorithm", algorithm, Algorithm),
+        ("problem", problem, Problem),
+        ("plan", plan, Plan),
+        ("stop", stop, Stop | None),
+    ):
+        if not isinstance(value, kind):
+            expected = getattr(kind, "__name__", "Stop")
+            raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {expected}.")
+    seed = check_seed(seed)
+    if weights is not None:
+        problem = problem.weighted(weights)
+    tau, eta = plan.rows(problem.clients, rounds)
+    present, cohort = _participation(participation, problem.clients, rounds)
+    _check_weight(problem.weights, present, cohort)
+    stop = stop or Stop()
+    if not search and stop.gap is None and stop.distance is None:
+        problem = problem.without_search()
+    stop.limits(problem)
+    check_plan(algorithm, tau, eta)
+    check_prox(algorithm, problem)
+    check_convexity(algorithm, problem)
+    check_presence(algorithm, everyone=present is None and cohort is None)
+    numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
+    return Run(
+        algorithm,
+        problem,
+        # A number that was left open is the problem's own.
+        {name: getattr(problem, name) if value is None else value for name, value in numbers.items()},
+        tau,
+        eta,
+        present,
+        cohort,
+        seed,
+        problem.start if x0 is None else problem.check_point(x0, "x0"),
+        stop,
+        message_sizes(algorithm, problem),
+        rounds,
+        _how_often(problem, cohort) if measure_every is None else positive_integer("measure_every", measure_every),
+    )
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if it fits 32 bits."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
+    return int(seed)
+
+
+def _participation(value: Participation, clients: int, rounds: int) -> tuple[Array | None, int | None]:
+    if np.ndim(value) == 0:
+        share = real("participation", value, lambda p: 0 < p <= 1, "a share in (0, 1], or an array (rounds, clients)")
+        drawn = max(1, round(share * clients))
+        return None, None if drawn == clients else drawn
+    schedule = finite("participation", value, ArgumentError)
+    if schedule.ndim != 2 or schedule.shape[0] < rounds or schedule.shape[1] != clients:
+        raise ArgumentError(
+            f"participation has shape {schedule.shape}: give a share in (0, 1], or who answers in each round as "
+            f"an array ({rounds}, {clients}) of zeros and ones."
+        )
+    present = schedule[:rounds] > 0
+    empty = np.flatnonzero(~present.any(axis=1))
+    if empty.size:
+        raise ArgumentError(f"participation leaves round {int(empty[0])} with no client: every round needs one.")
+    return (None if present.all() else present), None
+
+
+def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> None:
+    # A mean over clients that all weigh nothing is no number.
+    idle = int(np.sum(weights == 0))
+    if cohort is not None and cohort <= idle:
+        raise ArgumentError(
+            f"weights are zero for {idle} clients and a round draws {cohort}, which may all be of those: "
+            "leave clients without weight out, or raise participation."
+        )
+    empty = np.flatnonzero(present @ weights == 0) if present is not None else np.zeros(0)
+    if empty.size:
+        raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
+
+
+def _how_often(problem: Problem, cohort: int | None) -> int:
+    """Rounds from one measure to the next: one, or so many that measuring costs a cohort's round as it would its own.
+
+    To measure is to ask every client. Where a round asks one in a hundred or fewer, that would be nearly all its cost.
+    """
+    if cohort is None or RARE * cohort > problem.clients:
+        return 1
+    optimum = problem.known_optimum
+    return 1 if optimum is not None and optimum.hessian is not None else -(-problem.clients // cohort)
+
+
+def _window(rows: Array, first: int, capacity: int) -> Array:
+    """The rows of a changing plan for one call, the last repeated to fill; a fixed plan as it is."""
+    if rows.ndim == 1:
+        return rows
+    part = rows[first : first + capacity]
+    missing = capacity - len(part)
+    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part

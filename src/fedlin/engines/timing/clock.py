@@ -1,0 +1,134 @@
+"""Simulated wall-clock time: how long a run would have taken on machines of given speeds and connections."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import nonnegative, one_of, positive, positive_integer
+from fedlin.core import Algorithm
+from fedlin.engines.simulation.run import Participation, Run, prepare_run
+from fedlin.engines.sizes import MessageSize
+from fedlin.engines.timing.gradient_counts import gradient_calls, who_answers
+from fedlin.errors import ArgumentError
+from fedlin.plan import Plan
+from fedlin.problems.problem import Problem
+from fedlin.result import Result
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """What each client's machine can do; numbers for all clients, or arrays (clients,).
+
+    The server waits for everyone who answers, so a round takes the sum over its phases of the largest
+    2 · latency + bytes down / down + gradients / speed + bytes up / up.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.quadratic([[[1.0]], [[2.0]]], [[1.0], [2.0]])
+    >>> run = fedlin.simulate(fedlin.gradient_descent(), problem, (plan := fedlin.Plan(1, 0.5)), rounds=2)
+    >>> Clock(speed=[10, 5]).time(run, fedlin.gradient_descent(), problem, plan).simulated.tolist()
+    [0.0, 0.2, 0.4]
+    """
+
+    speed: Array  # gradients a second
+    up: Array  # bytes a second
+    down: Array  # bytes a second
+    latency: Array  # seconds a message is on its way
+
+    def __init__(
+        self, speed: ArrayLike, *, up: ArrayLike = np.inf, down: ArrayLike = np.inf, latency: ArrayLike = 0.0
+    ) -> None:
+        for name, value in (("speed", speed), ("up", up), ("down", down)):
+            object.__setattr__(self, name, _numbers(name, value, "above 0", lambda a: a > 0))
+        usable = _numbers("latency", latency, "of at least 0 and finite", lambda a: (a >= 0) & np.isfinite(a))
+        object.__setattr__(self, "latency", usable)
+
+    def time(
+        self,
+        result: Result,
+        algorithm: Algorithm[Any, Any],
+        problem: Problem,
+        plan: Plan,
+        *,
+        participation: Participation = 1.0,
+    ) -> Result:
+        """The result with `simulated` seconds after every round; the rest says what was run."""
+        self.check(problem.clients)
+        rounds = max(result.rounds, 1)
+        run = prepare_run(
+            algorithm,
+            problem,
+            plan,
+            rounds,
+            seed=result.seed,
+            x0=None,
+            participation=participation,
+            weights=None,
+            stop=None,
+        )
+        present = who_answers(run, rounds)
+        calls: list[int] = []
+        seconds: list[float] = []
+        for taken, sizes in zip(gradient_calls(run, rounds), run.sizes, strict=True):
+            now = present[len(calls) :][: len(taken), None]  # (rounds, 1, m)
+            calls += list(np.sum(taken * now, axis=(1, 2)))
+            seconds += list(np.max(self._each(taken, sizes) * now, axis=2).sum(axis=1))
+        if not np.array_equal(np.diff(result.gradients), calls[: result.rounds]):
+            raise ArgumentError(
+                f"result is of another run: it took {result.gradients[-1]} gradients in {result.rounds} rounds, and "
+                f"{algorithm.name} with this plan and participation takes {np.sum(calls[: result.rounds])}. "
+                "Give what was run."
+            )
+        return replace(result, _simulated=np.concatenate([[0.0], np.cumsum(seconds[: result.rounds])]))
+
+    def alone(self, run: Run, rounds: int) -> Array:
+        """Seconds each client would need for the rounds if it were the only one, (m,)."""
+        parts = zip(gradient_calls(run, rounds), run.sizes, strict=True)
+        return np.asarray(sum(self._each(calls, sizes).sum(axis=(0, 1)) for calls, sizes in parts))
+
+    def _each(self, calls: Array, sizes: tuple[MessageSize, ...]) -> Array:
+        """Seconds of every client in every phase, (rounds, phases, m), from its gradients and its messages."""
+        down, up = (np.array([[getattr(size, way).total] for size in sizes]) for way in ("down", "up"))
+        return np.asarray(2 * self.latency + down / self.down + calls / self.speed + up / self.up)
+
+    def check(self, clients: int) -> None:
+        """Refuse a number of clients the arrays do not have."""
+        for name in ("speed", "up", "down", "latency"):
+            shape = getattr(self, name).shape
+            if shape not in ((), (clients,)):
+                raise ArgumentError(
+                    f"{name} has shape {shape} for {clients} clients: give one number, or one for each client."
+                )
+
+
+def draw_rates(
+    clients: int,
+    rate: float,
+    *,
+    law: Literal["exponential", "lognormal"] = "exponential",
+    spread: float = 1.0,
+    seed: int = 0,
+) -> Array:
+    """Speeds or bandwidths at random: seconds a unit exponential with mean 1/rate, or rate · exp(spread · N(0, 1)).
+
+    >>> draw_rates(3, 100.0, seed=1).round().tolist()
+    [93.0, 324.0, 19.0]
+    """
+    clients, rate = positive_integer("clients", clients), positive("rate", rate)
+    source = np.random.default_rng(seed)
+    if one_of("law", law, ("exponential", "lognormal")) == "exponential":
+        return np.asarray(rate / source.exponential(size=clients))
+    return np.asarray(rate * np.exp(nonnegative("spread", spread) * source.standard_normal(clients)))
+
+
+def _numbers(name: str, value: ArrayLike, meaning: str, allowed: Any) -> Array:
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as cause:
+        raise ArgumentError(f"{name} = {value!r} is not allowed: give numbers {meaning}.") from cause
+    if array.ndim > 1 or array.size == 0 or not np.all(allowed(array)):
+        raise ArgumentError(f"{name} = {value!r} is not allowed: give one number {meaning}, or one for each client.")
+    return array

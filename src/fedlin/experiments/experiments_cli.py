@@ -1,0 +1,233 @@
+"""The commands around experiments: run, report, init, and the lists of what can be named."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fedlin.cli_errors import cli_errors
+from fedlin.errors import ArgumentError, FedLinError
+
+if TYPE_CHECKING:
+    from fedlin.experiments.advise import Advice
+    from fedlin.experiments.config import ExperimentConfig
+    from fedlin.experiments.load import Loaded
+    from fedlin.experiments.run_folder import Folder
+
+By = Literal["bytes", "rounds", "gradients"]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the `fedlin` command."""
+    for command in (run, report, advise, init, algorithms, problems, compressors):
+        app.command()(command)
+
+
+def run(
+    file: Annotated[Path | None, typer.Argument(metavar="EXPERIMENT.TOML", help="The experiment.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds a run, instead of the file's.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Go on with the run in this folder.")] = None,
+) -> None:
+    """Run an experiment file: tune, play every member, store each as it finishes, and write a report.
+
+    Leaves with 0 when all is done, 1 where it had to stop and can be resumed, 2 where the request cannot be met,
+    130 after Ctrl-C.
+    """
+    with cli_errors():
+        _run(file, out, rounds, resume)
+
+
+def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path | None) -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.execute import run as play
+    from fedlin.experiments.jobs import jobs
+
+    folder_of, loaded = _asked(file, out, rounds, resume)
+    ready = jobs(loaded)
+    folder = folder_of()
+    console = Console()
+    done = sum(folder.finished(job.member) for job in ready)
+    told = f", {done} of them finished already" if done else ""
+    typer.echo(f"{folder.path}: {len(ready)} {'run' if len(ready) == 1 else 'runs'}{told}")
+    try:
+        play(folder, ready, say=typer.echo, progress=console.is_terminal)
+        made = f"Made by fedlin run {loaded.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."
+        _show([folder], folder.path / "report", folder.loaded.title, made, pictures=False)
+    except KeyboardInterrupt:
+        typer.echo(f"fedlin: stopped. Go on with: fedlin run --resume {folder.path}", err=True)
+        raise typer.Exit(130) from None
+    except (OSError, FedLinError) as error:
+        reason = error if isinstance(error, OSError) else error.__cause__  # a report tells its own
+        if not isinstance(reason, OSError):
+            raise
+        typer.echo(
+            f"fedlin: cannot write to {folder.path}: {reason.strerror or reason}. What is finished is kept; once that "
+            f"is put right, go on with: fedlin run --resume {folder.path}",
+            err=True,
+        )
+        raise typer.Exit(1) from error
+
+
+def _asked(
+    file: Path | None, out: Path | None, rounds: int | None, resume: Path | None
+) -> tuple[Callable[[], "Folder"], "Loaded"]:
+    """What is to run, and where it goes once it has been checked."""
+    from fedlin.experiments.load import load
+    from fedlin.experiments.run_folder import Folder
+
+    if resume is None:
+        if file is None:
+            raise ArgumentError("name an experiment file (`fedlin init` writes one), or a folder by --resume.")
+        loaded = load(file, rounds=rounds)
+        return lambda: Folder.create(out or _free(Path("runs") / file.stem), loaded), loaded
+    if out is not None:
+        raise ArgumentError("--out and --resume exclude each other: a run goes on where it is.")
+    folder = Folder.open(resume)
+    if file is not None:
+        folder.check_same(load(file, rounds=rounds))
+    elif rounds is not None and rounds != folder.loaded.experiment.rounds:
+        raise ArgumentError(f"{resume} is of a run of {folder.loaded.experiment.rounds} rounds, not {rounds}.")
+    return lambda: folder, folder.loaded
+
+
+def _free(wanted: Path) -> Path:
+    """The folder itself, or the first of NAME-2, NAME-3, ... that is free."""
+    if not wanted.exists():
+        return wanted
+    number = next(n for n in range(2, 10**6) if not wanted.with_name(f"{wanted.name}-{n}").exists())
+    typer.echo(f"{wanted} is there already (`fedlin run --resume {wanted}` goes on with it); this is a new run.")
+    return wanted.with_name(f"{wanted.name}-{number}")
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of runs.")],
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("reports/compare"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: curves, the cost to reach each target and who wins, in the terminal and on a page."""
+    from fedlin.experiments.run_folder import Folder
+
+    with cli_errors():
+        made = " ".join(["Made by fedlin report", *map(str, folders)]) + "."
+        opened = [Folder.open(path) for path in folders]
+        title = opened[0].loaded.title if len(opened) == 1 else f"{len(opened)} runs compared"
+        _show(opened, out, title, made, pictures=True, as_json=as_json)
+
+
+def _show(
+    folders: Sequence["Folder"], home: Path, title: str, footer: str, *, pictures: bool, as_json: bool = False
+) -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.compare import compare
+    from fedlin.report.comparison import rich_table
+    from fedlin.report.report_folder import check_folder
+
+    check_folder(home)
+    found = compare(folders)
+    page = found.write(home, title, footer, pictures)
+    if as_json:
+        costs = [{"setting": setting, **one.as_dict()} for setting, one in found.costs]
+        typer.echo(json.dumps({"report": str(page), "costs": costs}, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    for chapter in found.chapters:
+        console.print(f"\n{chapter.title}", style="bold", markup=False, highlight=False)
+        console.print(rich_table(chapter.tables[0]))
+        for finding in chapter.findings:
+            console.print(finding, markup=False, highlight=False)
+    typer.echo(f"Report: {page}")
+
+
+def advise(
+    file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.TOML", help="The experiment whose problem it is about.")],
+    by: Annotated[By, typer.Option(help="What should be small.")] = "bytes",
+    check: Annotated[int, typer.Option(min=0, help="How many of the best to run to the end.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say which method, step and compression suit a problem, what they should cost, and what they then do cost.
+
+    Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
+    grids do not matter.
+    """
+    from fedlin.experiments.advise import advise as find
+    from fedlin.experiments.jobs import jobs
+    from fedlin.experiments.load import load
+
+    with cli_errors():
+        loaded = load(file)
+        first = jobs(loaded)[0]
+        found = find(first, loaded.experiment, by, check, say=lambda line: typer.echo(line, err=True))
+        if as_json:
+            typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        else:
+            _show_advice(found, loaded.experiment)
+
+
+def _show_advice(found: "Advice", experiment: "ExperimentConfig") -> None:
+    from rich.console import Console
+
+    from fedlin.experiments.recommendation import recommendation, tables
+    from fedlin.report.comparison import rich_table
+
+    console = Console()
+    for name, value in found.facts.items():
+        console.print(f"{name}: {value}", markup=False, highlight=False)
+    for table in tables(found, f"{experiment.measure} at most {min(experiment.targets):g}"):
+        console.print(rich_table(table))
+    console.print(recommendation(found), markup=False, highlight=False)
+
+
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("experiment.toml"),
+) -> None:
+    """Write a commented experiment file that runs as it is."""
+    from fedlin.experiments.experiment_template import template
+
+    with cli_errors():
+        try:
+            with file.open("x", encoding="utf-8") as content:
+                content.write(template(file.name))
+        except FileExistsError as error:
+            raise ArgumentError(f"{file} exists already: name another file, or remove it first.") from error
+        except OSError as error:
+            raise ArgumentError(f"cannot write {file}: {error.strerror}; name another file.") from error
+        typer.echo(f"Wrote {file}. Run it with: fedlin run {file}")
+
+
+def algorithms(as_json: AsJson = False) -> None:
+    """List the methods with their references."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.methods(), as_json)
+
+
+def problems(as_json: AsJson = False) -> None:
+    """List the problems."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.problem_kinds(), as_json)
+
+
+def compressors(as_json: AsJson = False) -> None:
+    """List the compressors and the links that remember around them."""
+    from fedlin.experiments import catalogue
+
+    _list(catalogue.compressors(), as_json)
+
+
+def _list(items: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([asdict(item) for item in items], indent=2, ensure_ascii=False))
+        return
+    for item in items:
+        typer.echo(item.call)
+        typer.echo(f"    {item.summary}")
+        if item.reference:
+            typer.echo(f"    {item.reference}")

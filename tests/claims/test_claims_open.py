@@ -1,0 +1,71 @@
+"""The open problems' answers, checked as `fedlin reproduce --quick` checks them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlin import algorithms
+from fedlin.claims import OPEN, Setting, all_claims, open_models
+from fedlin.claims.claim import Claim
+from fedlin.claims.common.bytes_methods import METHODS, PROBLEMS, REAL, STEPS, TUNED, instance, local_steps
+from fedlin.claims.common.realdata import a9a, data_file
+from fedlin.result import Result
+
+
+@pytest.mark.parametrize("claim", [c for c in all_claims() if c.section == OPEN], ids=lambda c: str(c.id))
+def test_an_open_problem_is_answered(claim: Claim) -> None:
+    """Every deciding row is met on every draw, and there is a picture of it."""
+    verdict = claim.run(Setting(quick=True, draws=2))
+    assert verdict.holds, verdict.rows
+    assert verdict.draws == 2
+    assert any(row.ok for row in verdict.rows)
+    assert verdict.figures
+
+
+def test_every_method_of_the_library_is_compared_on_every_problem() -> None:
+    recipes = [variant.recipe for variants in METHODS.values() for variant in variants.values()]
+    built = {recipe.build.__name__ for recipe in recipes if recipe is not None}
+    # FedAvg is there as FedProx without a pull, to share its program.
+    assert built | {"fedavg"} == set(algorithms.__all__)
+    assert METHODS["FedAvg"] == {"": algorithms.fedprox(0.0)}
+    assert set(TUNED) == set(PROBLEMS)
+    assert all(set(methods) == set(METHODS) for methods in TUNED.values())
+
+
+def test_every_method_is_tuned_to_a_point_of_the_one_grid() -> None:
+    for methods in TUNED.values():
+        for method, choice in methods.items():
+            assert choice.variant in METHODS[method]
+            assert choice.tau in local_steps(method)
+            assert choice.step in STEPS
+
+
+def made_up(gaps: list[float]) -> Result:
+    """A run with these gaps, a million bytes up and two down a round."""
+    gap, sent = np.array(gaps), np.arange(len(gaps)) * 1_000_000
+    return Result(
+        "made up", "done", np.zeros(1), gap, gap, sent, 2 * sent, sent, sent.astype(float), None, 0, _gap=gap,
+        _distance=gap, _iterates=None,
+    )  # fmt: skip
+
+
+def test_a_bill_tells_the_bytes_of_every_goal_and_where_a_method_ends() -> None:
+    falling, slow, resting = (
+        [1.0, 1e-4, 1e-8, 1e-12],
+        [1.0, 1e-4, 1e-6, 1e-7],
+        [1.0, 1e-4, 1e-5, 1e-5, 1e-5],
+    )
+    assert open_models.bill([made_up(falling)]) == "1 + 2 = 3; 2 + 4 = 6; 3 + 6 = 9"
+    assert open_models.bill([made_up(slow)]) == "1 + 2 = 3; not in 3 rounds, at 1.0e-07"
+    assert open_models.bill([made_up(resting + resting[-1:] * 4)]) == "1 + 2 = 3; never, floor 1.0e-05"
+    assert open_models.spent(made_up(slow), 1e-5, "bytes_up") == 2e6
+
+
+def test_real_data_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where FEDLIN_DATA names a folder without the file there is no problem, and no error."""
+    monkeypatch.setenv("FEDLIN_DATA", str(tmp_path))
+    assert data_file("a9a.gz") is None
+    a9a.cache_clear()
+    assert instance(REAL, 0) is None
+    a9a.cache_clear()

@@ -1,0 +1,75 @@
+"""Every example runs, shortened, without a warning."""
+
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import pytest
+
+from realdata import data_file
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+NEEDS = {
+    "compare": (),
+    "new_algorithm": (),
+    "federation": (),
+    "jax_model": (),
+    "flax_model": ("flax", "sklearn"),
+    "equinox_model": ("equinox", "sklearn"),
+    "torch_cnn": ("torch", "sklearn"),
+    "mnist_cnn": ("torch",),
+}
+SHORT = {
+    "new_algorithm": ["--rounds", "50"],
+    "federation": ["--rounds", "10"],
+    "jax_model": ["--rounds", "20"],
+    "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"],
+}
+SAYS = {
+    "compare": "scaffold",
+    "new_algorithm": "below its bound in all 50 rounds",
+    "federation": "ends at the same model",
+    "jax_model": "fedavg: loss",
+    "mnist_cnn": "scaffold MB",
+}
+
+
+@pytest.fixture(autouse=True)
+def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
+    """Examples are written for users, who have JAX's ordinary rules."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NEEDS)
+
+
+def test_every_example_is_short_and_in_the_guide() -> None:
+    guide = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `examples/(\S+)` \|", guide, flags=re.MULTILINE))
+    scripts = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if path.parts[-2] != "local"}
+    assert listed == {name for name in scripts if not name.startswith("flower/")} | {"flower"}
+    for name in scripts:
+        assert (EXAMPLES / name).read_text(encoding="utf-8").count("\n") <= 100, name
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_example(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = [package for package in NEEDS[name] if find_spec(package) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    if name == "mnist_cnn":
+        monkeypatch.setenv("FEDLIN_DATA", str(data_file("t10k-images-idx3-ubyte.gz").parent))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, *SHORT.get(name, ["--rounds", "2"])])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert SAYS.get(name, "accuracy 0.") in capsys.readouterr().out
+    assert (tmp_path / "mnist.png").exists() == (name == "mnist_cnn")

@@ -1,0 +1,19 @@
+"""Sites that take their time, so that a round lasts longer than it takes to look at it, on any machine."""
+
+import time
+
+from fedlin.deploy.flare.programs import make_client
+from fedlin.transports.transport import Handler
+
+PACE = 0.2  # seconds an answer takes
+
+
+def make_paced_client(name: str, folder: str) -> Handler:
+    """The site's own handler, slowed down."""
+    own = make_client(name, folder)
+
+    def answer(phase: str, payload: bytes) -> bytes:
+        time.sleep(PACE)
+        return own(phase, payload)
+
+    return answer
