@@ -21,7 +21,8 @@ from fedlin import cast, error_feedback, innovation, natural, plain, privacy, qu
 from fedlin.core import Algorithm, Central
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import make_local
-from fedlin.engines.simulation.round import ClientProgram, Clients, Cohort, play_round
+from fedlin.engines.phase import ClientArrays, ClientProgram
+from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.engines.simulation.run import Run, prepare_run
 from fedlin.errors import FedLinError
 from fedlin.payloads import decode
@@ -239,13 +240,14 @@ def test_the_state_keeps_its_structure(row: Row) -> None:
     with precision(np.float64):
         algorithm, start = complete(row), member(row).state()
         inputs = member(row).inputs(0, 1)
+        weights = jnp.asarray(inputs.weights)
 
         def play(phases: Any, server: Any, states: Any) -> Any:
-            clients = Clients(jnp.arange(CLIENTS), inputs.data, None, inputs.weights, inputs.tau, inputs.eta, states)
-            site = ClientProgram(problem().objective, None, None)
+            clients = ClientArrays(jnp.arange(CLIENTS), inputs.data, None, inputs.tau, inputs.eta, states)
+            site = ClientProgram(problem().objective, None)
             number = jnp.zeros((), jnp.int32)
             seed = jax.random.key(inputs.seed)
-            return play_round(phases, site, server, clients, inputs.totals, Cohort(), seed, number)[:2]
+            return play_round(phases, site, server, clients, weights, inputs.totals, Cohort(), seed, number)[:2]
 
         def facts(state: Any) -> Any:
             described = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), state)
@@ -390,6 +392,15 @@ def test_a_federation_takes_the_same_steps(row: Row) -> None:
     assert_close(np.array(models), simulated.iterates, 1e-10)
     for name in ("bytes_up", "bytes_down", "gradients"):
         np.testing.assert_array_equal(getattr(result, name), getattr(simulated, name))
+
+
+@every_row()
+def test_a_run_in_chunks_takes_the_same_steps(row: Row) -> None:
+    """Three clients at a time, the data and states of all on the host, make the run in memory."""
+    whole, chunks = run(row, SHORT, x0=X0), run(row, SHORT, x0=X0, chunk=3)
+    assert_close(chunks.iterates, whole.iterates, 1e-10)
+    for name in ("bytes_up", "bytes_down", "gradients"):
+        np.testing.assert_array_equal(getattr(chunks, name), getattr(whole, name))
 
 
 def sent_by_hand(row: Row, rounds: int) -> tuple[list[int], list[int]]:

@@ -19,9 +19,9 @@ from fedlin.engines.simulation.run import prepare_run
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
-from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler, Transport
 from quadratics import X0, A, B
+from routed import Routed, by_name
 
 NAMES = ("alpha", "beta", "gamma")
 ROUNDS = 10
