@@ -25,6 +25,8 @@ INNER = (
     "payloads",
     "compressors",
     "links",
+    "layers",
+    "fingerprint",
     "privacy",
     "plan",
     "layout",
@@ -58,6 +60,7 @@ HEAVY = (
     "torch",
     "tensorboardX",
     "mlflow",
+    "optax",
     "dp_accounting",
     "marimo",
 )

@@ -21,6 +21,8 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.algorithms.clipped import clipped
+from fedlin.algorithms.server_optimizer import server_optimizer
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
@@ -31,6 +33,7 @@ from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
+from fedlin.layers import per_layer
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
@@ -56,6 +59,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "clipped",
     "compressed",
     "data",
     "diana",
@@ -79,6 +83,7 @@ __all__ = [
     "innovation",
     "message_sizes",
     "natural",
+    "per_layer",
     "plain",
     "privacy",
     "problems",
@@ -88,6 +93,7 @@ __all__ = [
     "scaffnew",
     "scaffold",
     "serve",
+    "server_optimizer",
     "shifted",
     "sign",
     "simulate",

@@ -6,6 +6,7 @@ from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
 
+import fedlin
 from fedlin import trackers
 from fedlin.cli import app
 
@@ -36,6 +37,7 @@ FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.transports.ray": ("ray", _ray),
     "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
     "playground": ("playground", _command("playground", "--no-browser")),
+    "server_optimizer": ("optax", lambda: fedlin.server_optimizer(fedlin.fedavg(), None)),
     "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
     "trackers.mlflow": ("mlflow", trackers.mlflow),
 }

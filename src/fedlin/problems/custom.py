@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import all_finite, finite, nonnegative, positive
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
+from fedlin.fingerprint import fingerprint
 from fedlin.precision import precision
-from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Optimum, Problem, Rows
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedlin.checks import nonnegative, positive_integer
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
-from fedlin.problems.fingerprint import fingerprint
+from fedlin.fingerprint import fingerprint
 from fedlin.problems.objective import Data, Descent, Objective, Sampling
 from fedlin.problems.problem import Problem, Rows
 from fedlin.torch.host import Host, Loss, gradients, trainable

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlin import cast, natural, quantize, rand_k, sign, top_k
+from fedlin import cast, natural, per_layer, quantize, rand_k, sign, top_k
 from fedlin.compressors import identity
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.wire import Kind, ReplyHeader, Stamp, Task
 from fedlin.errors import NotFiniteError, WireError
+from fedlin.layers import Layers
 from fedlin.payloads import Narrow, Packed, Sparse, is_payload
 from fedlin.precision import precision
 
@@ -46,6 +47,9 @@ MESSAGES: dict[str, Callable[[], Any]] = {
     "natural, single precision": lambda: encoded(natural(), 9, np.float32),
     "half precision": lambda: encoded(cast("float16"), 6),
     "half precision of some": lambda: encoded(cast("float16", top_k(3)), 40),
+    "layers": lambda: encoded(
+        per_layer([np.zeros(30), np.zeros(9)], lambda size: top_k(3) if size > 9 else sign()), 39
+    ),
     "nothing": lambda: (),
     "both": lambda: {"a": encoded(top_k(2), 5), "b": (encoded(sign(), 9), np.ones((2, 3)))},
 }
@@ -70,7 +74,8 @@ def same(left: Any, right: Any) -> bool:
 
 def well_formed(message: Any, like: Any) -> bool:
     """What a decoder may let through: the structure, finite numbers, indices and codes that exist."""
-    for found in jax.tree.leaves(message, is_leaf=is_payload):
+    nodes = jax.tree.leaves(message, is_leaf=is_payload)
+    for found in [part for node in nodes for part in (node.parts if isinstance(node, Layers) else [node])]:
         with precision(np.float64):
             if is_payload(found) and not np.all(np.isfinite(found.decode())):
                 return False

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlin.checks import nonnegative, positive, positive_integer
-from fedlin.core import EVERY_CLIENT, Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.errors import ArgumentError
 
 
@@ -66,8 +66,8 @@ class Policy:
 
     def check(self, algorithm: Algorithm[Any, Any]) -> None:
         """Refuse to go on without everyone where the algorithm cannot."""
-        if self.quorum is not None and EVERY_CLIENT in algorithm.requires:
+        if self.quorum is not None and Requirement.EVERY_CLIENT in algorithm.requires:
             raise ArgumentError(
-                f"{algorithm.name} needs {EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
+                f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
                 "Policy.everyone(), or plain or error_feedback links on the way down with whole models."
             )

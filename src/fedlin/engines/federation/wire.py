@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedlin.core import Message
 from fedlin.errors import NotFiniteError, WireError
-from fedlin.payloads import Narrow, Packed, Powers, Sparse, is_payload
+from fedlin.payloads import validate
 
 Array = NDArray[Any]
 Buffer = bytes | memoryview
@@ -193,41 +193,8 @@ def unpack(body: Buffer, like: Message) -> Message:
         arrays.append(array)
         first += length
     message = jax.tree.unflatten(tree, arrays)
-    for node in jax.tree.leaves(message, is_leaf=is_payload):
-        _check_payload(node)
+    validate(message)
     return message
-
-
-def _check_payload(node: Any) -> None:
-    # In NumPy, which has double precision whatever JAX is set to.
-    if isinstance(node, Narrow):
-        _check_payload(node.payload)
-        with np.errstate(over="ignore"):
-            wide = np.ldexp(np.asarray(node.payload.values).astype(node.dtype), np.asarray(node.exponent))
-        if not np.all(np.isfinite(wide)):
-            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
-    if isinstance(node, Powers):
-        bits = 1 + np.finfo(node.dtype).nexp
-        exponents = _check_padding(node.codes, node.dim * bits).reshape(node.dim, bits)[:, 1:]
-        if np.any(np.all(exponents == 1, axis=1)):  # how IEEE 754 writes infinity
-            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
-    if isinstance(node, Sparse):
-        indices: Any = node.indices
-        if indices.max() >= node.dim or np.unique(indices).size != indices.size:
-            raise WireError(f"a sparse payload has an index beyond its {node.dim} entries, or the same one twice.")
-    if isinstance(node, Packed):
-        flags = _check_padding(node.codes, node.dim * node.bits)
-        places = 1 << np.arange(node.bits - 1, -1, -1)
-        if np.any(flags.reshape(node.dim, node.bits) @ places > 2 * node.levels):
-            raise WireError(f"a packed payload has a code beyond the {2 * node.levels + 1} that there are.")
-
-
-def _check_padding(codes: Any, used: int) -> Array:
-    """The bits in use, if those that only fill the last byte are zero."""
-    flags = np.unpackbits(np.asarray(codes))
-    if np.any(flags[used:]):
-        raise WireError(f"a packed payload has bits beyond the {used} it needs.")
-    return flags[:used]
 
 
 def _little(array: Array) -> Array:
