@@ -36,6 +36,7 @@ OUTER = (
     "engines",
     "transports",
     "report",
+    "comparison",
     "cli",
     "claims",
     "experiments",
