@@ -33,6 +33,7 @@ from fedlin.engines.sizes import message_sizes
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
+from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
@@ -41,6 +42,9 @@ try:
     __version__ = version("fedlin")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
+
+# `import fedlin` suffices for these, which need more than jax, numpy and scipy.
+__getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
 
 __all__ = [
     "Algorithm",

@@ -69,6 +69,27 @@ def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
     return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
 
 
+def missing(values: Any) -> NDArray[np.bool_]:
+    """Where entries are missing: None, NaN, or what pandas has in their place.
+
+    >>> missing(["a", None, float("nan")]).tolist()
+    [False, True, True]
+    """
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if array.dtype.kind in "fc":
+        return np.asarray(np.isnan(array))
+    if array.dtype.kind != "O":
+        return np.zeros(array.shape, bool)
+    return np.array([_is_missing(value) for value in array.ravel()], bool).reshape(array.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' NA is neither equal to itself nor unequal; a list compares entry by entry.
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
+    )
+
+
 def is_sparse(value: Any) -> bool:
     """Whether this is one of SciPy's sparse arrays or matrices."""
     return bool(sparse.issparse(value))

@@ -237,7 +237,7 @@ def test_weights_by_rows_make_the_minimiser_that_of_all_rows_together(tmp_path: 
         assert int(run.built.partition.table(y)["rows"].sum()) == 90
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax", "regression", "ridge"])
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "poisson", "regression", "ridge"])
 def test_drawn_clients_differ_by_alpha(kind: str) -> None:
     def spread(alpha: float) -> float:
         drawn = {"clients": 4, "dim": 3, "samples": 2000, "alpha": alpha}
