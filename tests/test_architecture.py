@@ -37,6 +37,7 @@ OUTER = (
     "engines",
     "transports",
     "report",
+    "comparison",
     "cli",
     "claims",
     "experiments",

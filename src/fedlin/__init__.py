@@ -21,6 +21,7 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
@@ -46,6 +47,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Clock",
+    "Comparison",
     "FedLinError",
     "FederationResult",
     "Local",
@@ -56,6 +58,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "compare",
     "compressed",
     "data",
     "diana",
