@@ -20,6 +20,7 @@ INNER = (
     "core",
     "errors",
     "checks",
+    "cache",
     "precision",
     "payloads",
     "compressors",

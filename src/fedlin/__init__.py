@@ -26,10 +26,9 @@ from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, 
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.messages import message_sizes
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.comparison import format_cost
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.messages import message_sizes
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.errors import UnknownError
 from fedlin.experiments import build_method
 from fedlin.experiments.candidates import Candidate, candidates, promised

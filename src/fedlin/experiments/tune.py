@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.engines.simulation.stop import Stop
 from fedlin.experiments.config import TuningConfig
 from fedlin.experiments.prepare import PreparedRun
