@@ -27,7 +27,7 @@ from fedlin.errors import ArgumentError, DataError
 from fedlin.plan import Plan
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
-from fedlin.problems.rows import Sheet, dense
+from fedlin.problems.rows import Sheet, dense, slope_of
 
 Array = NDArray[Any]
 METHODS = {
@@ -214,7 +214,7 @@ class _Unsolved(Problem):
         return smoothness, np.zeros_like(convexity) if self._free else convexity
 
     def rows(self) -> Rows:
-        return self._base.rows()._replace(grad=self.objective.grad)
+        return self._base.rows()._replace(slope=slope_of(self.objective.loss, self.objective.grad))
 
 
 @cache
