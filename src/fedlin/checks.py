@@ -1,6 +1,7 @@
 """Checks of arguments, shared by everything a user calls: each names the argument, the value and the remedy."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -46,6 +47,26 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     if value not in allowed:
         raise ArgumentError(f"{name} = {value!r} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
     return value
+
+
+def did_you_mean(given: str, known: Iterable[str], before: str = " (", after: str = ")") -> str:
+    """The nearest known name as a question between `before` and `after`; nothing where none is near.
+
+    >>> did_you_mean("alpa", ["alpha", "seed"])
+    " (did you mean 'alpha'?)"
+    """
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"{before}did you mean {near[0]!r}?{after}" if near else ""
+
+
+def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
+    """A sentence that names what was given, the nearest known name and all that are known.
+
+    >>> unknown_name("key", "alpa", ["alpha", "seed"])
+    "no key is called 'alpa': did you mean 'alpha'? Known: alpha, seed."
+    """
+    names = sorted(known)
+    return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
 
 
 def is_sparse(value: Any) -> bool:
