@@ -23,6 +23,7 @@ from fedlin.algorithms import (
 )
 from fedlin.algorithms.clipped import clipped
 from fedlin.algorithms.server_optimizer import server_optimizer
+from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
@@ -34,6 +35,7 @@ from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
 from fedlin.layers import per_layer
+from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
@@ -43,12 +45,16 @@ try:
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 
+# `import fedlin` suffices for these, which need more than jax, numpy and scipy.
+__getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
+
 __all__ = [
     "Algorithm",
     "Central",
     "Checkpoint",
     "Client",
     "Clock",
+    "Comparison",
     "FedLinError",
     "FederationResult",
     "Local",
@@ -60,6 +66,7 @@ __all__ = [
     "Stop",
     "cast",
     "clipped",
+    "compare",
     "compressed",
     "data",
     "diana",

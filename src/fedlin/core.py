@@ -52,7 +52,8 @@ class Descend(Protocol):
     """Local work: `steps` times x ← x - eta (∇f_i(x) + shift + pull (x - center)), from x = start.
 
     `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given. With an `anchor`
-    each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy.
+    each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy. `change`, where given,
+    is applied to the gradient of every step, or to that difference.
     """
 
     def __call__(
@@ -65,6 +66,7 @@ class Descend(Protocol):
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
+        change: Callable[[Vector], Vector] | None = None,
     ) -> Vector: ...
 
 

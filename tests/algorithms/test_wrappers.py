@@ -165,12 +165,18 @@ def test_equal_optimisers_are_one_method_and_others_are_not() -> None:
 
 
 def test_a_bound_beyond_every_gradient_changes_nothing() -> None:
-    """Where the problem has a faster way than one step after the other, and where two gradients are of one draw."""
+    """Where the problem has a faster way, two gradients are of one draw, or batches go through all rows."""
     assert_close(run(fedlin.clipped(fedlin.fedprox(0.5), 1e9)), run(fedlin.fedprox(0.5)), 1e-12)
-    rows = fedlin.problems.minibatch(fedlin.problems.least_squares(clients=3, dim=4, samples=20), 2)
-    method, steps = fedlin.fedlin(same_batch=True), fedlin.Plan([2, 3, 4], 0.01)
-    clipped, bare = (fedlin.simulate(m, rows, steps, 6).iterates for m in (fedlin.clipped(method, 1e9), method))
-    assert_close(clipped, bare, 1e-12)
+    rows = fedlin.problems.least_squares(clients=3, dim=4, samples=20)
+    for batches, steps in (
+        (fedlin.problems.minibatch(rows, 2), fedlin.Plan([2, 3, 4], 0.01)),
+        (fedlin.problems.minibatch(rows, 6, replace=False), fedlin.Plan([5, 8, 9], 0.01)),
+        (rows, fedlin.Plan([2, 3, 4], 0.01)),
+    ):
+        method = fedlin.fedlin(same_batch=True)
+        clipped, bare = (fedlin.simulate(m, batches, steps, 6) for m in (fedlin.clipped(method, 1e9), method))
+        assert_close(clipped.iterates, bare.iterates, 1e-12)
+        np.testing.assert_array_equal(clipped.gradients, bare.gradients)
 
 
 def test_clipped_steps_by_hand() -> None:
@@ -185,6 +191,12 @@ def test_clipped_steps_by_hand() -> None:
             ends.append(y)
         x = np.mean(ends, axis=0)
     assert_close(run(fedlin.clipped(fedlin.fedavg(), bound), 5)[-1], x, 1e-12)
+
+
+def test_a_tighter_bound_inside_or_outside_is_the_tighter_bound() -> None:
+    bare = run(fedlin.clipped(fedlin.fedavg(), 0.8))
+    for first, second in ((0.8, 2.0), (2.0, 0.8)):
+        assert_close(run(fedlin.clipped(fedlin.clipped(fedlin.fedavg(), first), second)), bare, 1e-13)
 
 
 def test_a_method_without_gradients_is_refused() -> None:

@@ -8,15 +8,17 @@ from typing import Any
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.algorithms.wrap import with_oracle, wrap
+from fedlin.algorithms.wrap import with_gradients, wrap
 from fedlin.checks import positive
-from fedlin.core import Algorithm, Local, Requirement, Vector
+from fedlin.core import Algorithm, Requirement, Vector
 from fedlin.errors import ArgumentError
 
 
 @factory(norm=positive)
 def clipped(method: Algorithm[Any, Any], norm: float) -> Algorithm[Any, Any]:
     """The method with min(1, c/‖g‖) g in place of every gradient g that a client takes, estimates included.
+
+    Where a step takes the difference of two gradients of one draw (`same_batch`), g is that difference.
 
     Args:
         method: any method that takes gradients. Local steps are taken one by one, also where the problem knows better.
@@ -39,10 +41,4 @@ def clipped(method: Algorithm[Any, Any], norm: float) -> Algorithm[Any, Any]:
         length = jnp.linalg.norm(grad)
         return grad * jnp.minimum(1, norm / jnp.where(length > 0, length, 1))
 
-    def local_work(local: Local) -> Local:
-        oracle = local.oracle._replace(
-            grad=lambda x, key: clip(local.oracle.grad(x, key)), full=lambda x: clip(local.oracle.full(x))
-        )
-        return with_oracle(local, oracle)
-
-    return wrap(method, "clipped", local=local_work)
+    return wrap(method, "clipped", local=lambda local: with_gradients(local, clip))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fedlin.core import Algorithm, Central, Key, Local, Oracle, Phase, Requirement, Scalar, Vector
+from fedlin.core import Algorithm, Central, Local, Phase, Requirement, Vector
 from fedlin.errors import ArgumentError
 
 EndRound = Callable[[Any, Vector, Vector, Central], tuple[Any, Vector]]
@@ -35,7 +35,7 @@ def wrap(
     Args:
         method: what is wrapped.
         name: what the result is called; the method's name follows in parentheses.
-        local: what a client is handed in place of its own `Local`; see `with_oracle`.
+        local: what a client is handed in place of its own `Local`; see `with_gradients`.
         start: what the wrapper remembers at the server before the first round, from the first model.
         end_round: (what it remembers, the model before the round, the model the method ended it with, central) to what
             it remembers next and the model the next round begins with.
@@ -61,28 +61,15 @@ def wrap(
     return wrapped
 
 
-def with_oracle(local: Local, oracle: Oracle) -> Local:
-    """A client's `Local` whose gradients are another oracle's, in its local steps too; they are taken one by one."""
+def with_gradients(local: Local, change: Callable[[Vector], Vector]) -> Local:
+    """A client's `Local` that changes every gradient it takes, in its local steps too; those are taken one by one."""
+    oracle = local.oracle._replace(
+        grad=lambda x, key: change(local.oracle.grad(x, key)), full=lambda x: change(local.oracle.full(x))
+    )
 
-    def descend(
-        start: Vector,
-        *,
-        shift: Vector | float = 0.0,
-        pull: Scalar | float = 0.0,
-        center: Vector | None = None,
-        steps: Scalar | int | None = None,
-        eta: Scalar | float | None = None,
-        anchor: Vector | None = None,
-    ) -> Vector:
-        size, middle = local.eta if eta is None else eta, start if center is None else center
-
-        def step(x: Vector, key: Key) -> Vector:
-            grad = oracle.grad(x, key)
-            if anchor is not None:
-                grad = grad - oracle.grad(anchor, key)
-            return x - size * (grad + shift + pull * (x - middle))
-
-        return local.repeat(step, start, steps=steps)
+    def descend(start: Vector, **options: Any) -> Vector:
+        more = options.pop("change", None)  # of a wrapper around this one
+        return local.descend(start, change=change if more is None else lambda grad: more(change(grad)), **options)
 
     return local._replace(oracle=oracle, descend=descend)
 

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from fedlin.cache import VARIABLE, cache_folder
+from fedlin.checks import did_you_mean
 from fedlin.errors import ArgumentError, DataError
 
 PATIENCE = 30.0  # seconds without an answer before the network counts as away
@@ -85,8 +85,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     fedlin.errors.ArgumentError: name = 'mnits' is not a known data set (did you mean 'mnist'?): choose one of ...
     """
     if name not in CATALOGUE:
-        near = get_close_matches(str(name), CATALOGUE, 1)
-        guess = f" (did you mean {near[0]!r}?)" if near else ""
+        guess = did_you_mean(str(name), CATALOGUE)
         raise ArgumentError(f"name = {name!r} is not a known data set{guess}: choose one of {', '.join(CATALOGUE)}.")
     place = cache_folder() if folder is None else Path(folder).expanduser()
     if place is None:
