@@ -24,7 +24,7 @@ from fedlin.algorithms import (
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
-from fedlin.engines.federation import Client, FederationResult, Policy, serve
+from fedlin.engines.federation import Client, FederationResult, Limits, Policy, serve
 from fedlin.engines.simulation.many import simulate_many
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
@@ -49,6 +49,7 @@ __all__ = [
     "Clock",
     "FedLinError",
     "FederationResult",
+    "Limits",
     "Local",
     "Oracle",
     "Phase",

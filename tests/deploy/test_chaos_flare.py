@@ -22,17 +22,17 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 import psutil
-from test_federation_flare import free_port
 
 import fedlin
 from fedlin.deploy.flare.driver import outcome
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import MARK, PROGRAMS, Process, stop_all
 from fedlin.deploy.flare.programs import STATE, make_client
-from fedlin.deploy.project import Project, create
+from fedlin.deploy.project import Project
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.status import Exchange, Standing, exchange, lines, standing
 from fedlin.transports.loopback import Loopback
+from local_flare import template
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.long
@@ -52,19 +52,13 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def federation(folder: Path, links: str, rounds: int, sites: Sequence[str] = SITES) -> Project:
     """The template's federation, with this method and short timeouts."""
-    create(folder, sites, "localhost", free_port())
-    path = folder / NAME
-    text = path.read_text()
-    for old, new in {
+    changes = {
         "rounds = 200": f"rounds = {rounds}",
         'uplink = "innovation(top_k(10))"': links,
         "timeout = 60.0": f"timeout = {TIMEOUT}",
         "patience = 3600.0": "patience = 300.0",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-    return Project.read(folder)
+    }
+    return template(folder, sites, changes)
 
 
 def undisturbed(project: Project, scratch: Path) -> Any:

@@ -1,6 +1,7 @@
 """A federation's folder and settings, without starting anything."""
 
 import json
+import re
 import signal
 import socket
 import stat
@@ -27,9 +28,9 @@ from fedlin.deploy.project import Project
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.site_template import client_text, settings_text
 from fedlin.deploy.starting_model import read_start
-from fedlin.deploy.status import Standing, exchange, standing
+from fedlin.deploy.status import Standing, exchange, lines, standing
 from fedlin.engines.federation.round_log import LOG
-from fedlin.errors import DeployError, FederationError
+from fedlin.errors import DeployError
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.transport import Handler
 from template_data import drawn_problem
@@ -52,16 +53,20 @@ def test_the_plan_follows_the_names() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"extra": {}}, r"\[extra\] is not known: use \[run\]"),
-        ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run.round is not known"),
+        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, policy, run, sites"),
+        ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run: no key is called 'round': did you mean 'rounds'"),
         ({"run": {"dim": 3}}, "run.rounds is missing"),
-        ({"run": {"rounds": 9}}, "run.dim is missing: give it, or run.start"),
-        ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: name a .npy"),
+        ({"run": {"rounds": 9}}, "run: give dim, .* or start, a file with the model"),
+        ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: give the name"),
+        ({"run": 3}, "run = 3 is not allowed: give a table"),
         ({"run": {"rounds": 9, "dim": 3, "dtype": "float16"}}, "run.dtype = 'float16' is not allowed"),
         ({"policy": {"timeout": 0.0}}, "policy.timeout = 0.0 is not allowed"),
         ({"policy": {"forget_after": 3}}, "policy.forget_after = 3 means nothing"),
         ({"sites": {}}, "give every site its tau and eta"),
-        ({"sites": {"a": {"tau": 3}}}, "sites.a = .* is not allowed"),
+        ({"policy": {"max_share": 1.5}}, r"policy.max_share = 1.5 is not allowed: give a number in \(0, 1\]"),
+        ({"sites": {"a": {"tau": 3}}}, "sites.a.eta is missing: give a finite number above 0"),
+        ({"sites": {"a": 3}}, "sites.a = 3 is not allowed: give a table"),
+        ({"sites": {"a": {**SITE, "weight": 0.0}}}, "sites.a.weight = 0.0 is not allowed"),
         ({"sites": {"a": {"tau": 0, "eta": 0.1}}}, "tau"),
         ({"algorithm": {"name": "fedfast"}}, r"\[algorithm\]: no method is called 'fedfast': .*Known: .*fedlin"),
         ({"algorithm": {"name": 3}}, "algorithm.name = 3 is not allowed"),
@@ -175,24 +180,40 @@ def test_the_torch_template_is_a_model_to_start_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "kind", "why"),
     [
-        (None, "client.py is not there"),
-        ("WEIGHT = 2.0", r"has no function problem\(\)"),
-        ("def problem():\n    return 3", "problem = 3 is not allowed"),
-        ("secret = {}['the row of a patient']", "its client.py failed with KeyError; see the log at north"),
+        (None, "DeployError", "client.py is not there"),
+        ("WEIGHT = 2.0", "DeployError", "has no function problem()"),
+        ("def problem():\n    return ['a patient']", "ArgumentError", "problem = ['a patient'] is not allowed"),
+        ("secret = {}['a patient']", "KeyError", "'a patient'"),
     ],
 )
-def test_a_site_that_cannot_take_part_tells_the_server_why(tmp_path: Path, text: str | None, told: str) -> None:
-    """In our words: what a user's file raises may quote data."""
-    (tmp_path / NAME).write_text(settings_text(["north"]))
+def test_what_fails_at_a_site_is_told_by_its_type_and_can_be_mended(
+    tmp_path: Path, text: str | None, kind: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it says stays in the site's log, under the number that the server has; then the owner mends the file."""
+    (tmp_path / NAME).write_text(settings_text(["north"]).replace("rounds = 200", "rounds = 2"))
     if text is not None:
         (tmp_path / "client.py").write_text(text)
-    settings = read_settings(tmp_path)
-    carrier = Loopback({"north": make_client("north", str(tmp_path))})
-    with pytest.raises(FederationError, match=f"north refused to take part: .*{told}") as raised:
-        fedlin.serve(settings.algorithm, carrier, settings.plan, 1, dim=settings.dim)
-    assert "patient" not in str(raised.value)
+    site, asked = make_client("north", str(tmp_path)), 0
+
+    def mended(phase: str, payload: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            (tmp_path / "client.py").write_text(client_text("north", 0))
+        return site(phase, payload)
+
+    run_server(Loopback({"north": mended}), str(tmp_path))
+    written = (tmp_path / STATE / LOG).read_text()
+    (fault, recovered) = (line for line in lines(tmp_path) if line.get("event") in ("fault", "recovered"))
+    reference = re.fullmatch(rf"it failed with {kind} \[reference (\w+) in its log\]", fault["why"])
+    assert reference is not None
+    assert f"reference {reference[1]}: " in caplog.text
+    assert why in caplog.text
+    assert "patient" not in written
+    assert (recovered["client"], recovered["event"]) == ("north", "recovered")
+    assert outcome(tmp_path) == {"status": "done", "rounds": 2}
 
 
 def test_a_run_that_diverges_is_not_done(tmp_path: Path) -> None:

@@ -26,13 +26,15 @@ from bad_certificates import expired_certificate
 from compilation import kept_in
 from federated_rows import MODELS, NAMES
 from fedlin.deploy.flare.driver import Driver, outcome
+from fedlin.deploy.flare.kits import Kind
 from fedlin.deploy.flare.local_federation import LocalFederation
-from fedlin.deploy.flare.processes import Kind, Process, stop_all
+from fedlin.deploy.flare.processes import Process, stop_all
 from fedlin.deploy.flare.programs import load_client
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import lines
 from fedlin.transports.loopback import Loopback
+from local_flare import free_port, importable
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
@@ -45,16 +47,10 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  #
 @pytest.fixture(scope="module", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """FLARE's processes import what the tests do, and share what they compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with importable() as patch:
         for name, value in kept_in(tmp_path_factory.mktemp("compiled")).items():
             patch.setenv(name, value)
         yield
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Seen:

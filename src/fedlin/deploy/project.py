@@ -8,10 +8,12 @@ federation/
   authority/       the key that signs certificates; keep it where nobody else reads
 """
 
+import os
 import re
 import runpy
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +24,8 @@ from fedlin.deploy.flare.job import write_job
 from fedlin.deploy.flare.kits import check_flare, write_kits
 from fedlin.deploy.flare.programs import CLIENT
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.site_template import START, client_text, settings_text
+from fedlin.deploy.site_settings import SITE
+from fedlin.deploy.site_template import START, client_text, settings_text, site_text
 from fedlin.deploy.starting_model import read_start
 from fedlin.errors import DeployError
 
@@ -75,14 +78,15 @@ class Project:
         if settings.start is not None and (folder / settings.start).is_file():
             shutil.copyfile(folder / settings.start, project.server / settings.start)
         read_start(project.server, settings)
-        write_job(project.job, project.needed)
+        write_job(project.job, len(project.sites), project.needed)
         return project
 
 
 def create(folder: Path, sites: Sequence[str], host: str, port: int, *, torch: bool = False) -> Project:
     """Write a new federation that runs as it is, with `torch` in PyTorch; sites reach its server at `host`."""
     for name in sites:
-        if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD:
+        # A site in the server's name could be taken for it: certificates tell them apart by their names alone.
+        if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD | {host}:
             raise DeployError(
                 f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter "
                 "first, and no word that stands for yes, no, the server or a number."
@@ -94,12 +98,25 @@ def create(folder: Path, sites: Sequence[str], host: str, port: int, *, torch: b
     if torch and find_spec("torch") is None:
         raise DeployError("a model in PyTorch needs PyTorch: pip install 'fedlin[torch]'.")
     check_flare()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_kits(folder, sites, host, "127.0.0.1" if host == "localhost" else host, port)
-    (folder / NAME).write_text(settings_text(sites, torch), encoding="utf-8")
-    for number, name in enumerate(sites):
-        (folder / "sites" / name / CLIENT).write_text(client_text(name, number, torch), encoding="utf-8")
-    if torch:  # every site's model starts the same
-        problem = runpy.run_path(str(folder / "sites" / sites[0] / CLIENT))["problem"]()
-        np.save(folder / START, problem.start)
-    return Project.read(folder)
+    with _private_files():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_kits(folder, sites, host, "127.0.0.1" if host == "localhost" else host, port)
+        (folder / NAME).write_text(settings_text(sites, torch), encoding="utf-8")
+        for number, name in enumerate(sites):
+            kit = folder / "sites" / name
+            (kit / CLIENT).write_text(client_text(name, number, torch), encoding="utf-8")
+            (kit / SITE).write_text(site_text(name), encoding="utf-8")
+        if torch:  # every site's model starts the same
+            problem = runpy.run_path(str(folder / "sites" / sites[0] / CLIENT))["problem"]()
+            np.save(folder / START, problem.start)
+        return Project.read(folder)
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """What is written meanwhile can be read by its owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

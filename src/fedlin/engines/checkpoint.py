@@ -55,11 +55,16 @@ def check_folder(path: str | os.PathLike[str]) -> None:
         )
 
 
-def open_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made if it is not there and cleared of what a killed process left half written."""
+def private(path: str, flags: int) -> int:
+    """An `opener` for files that their owner alone can read."""
+    return os.open(path, flags, 0o600)
+
+
+def open_folder(path: str | os.PathLike[str], mode: int = 0o777) -> Path:
+    """The folder, made with `mode` if it is not there and cleared of what a killed process left half written."""
     folder = Path(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as cause:
         raise CheckpointError(
             f"folder = {path} cannot be made: {cause}. Name a folder that may be written to."
@@ -71,12 +76,12 @@ def open_folder(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any], mode: int = 0o666) -> None:
     """Save everything `read` gives back."""
     buffer = io.BytesIO()
     np.savez(buffer, identity=np.array(json.dumps(identity)), **arrays)
     body = buffer.getvalue()
-    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body)
+    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body, mode)
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:

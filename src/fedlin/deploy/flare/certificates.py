@@ -10,14 +10,14 @@ _REMEDY = "make a new folder with fedlin federation init, and copy each startup/
 
 def check_certificate(kit: Path) -> None:
     """Refuse to start with a certificate that is not there, of another authority, or not of these days."""
-    from cryptography import x509
     from cryptography.exceptions import InvalidSignature
+
+    from fedlin.transports.signatures import issued
 
     startup = kit / "startup"
     own = startup / ("server.crt" if (startup / "fed_server.json").is_file() else "client.crt")
     try:
-        shown, root = (x509.load_pem_x509_certificate(path.read_bytes()) for path in (own, startup / "rootCA.pem"))
-        shown.verify_directly_issued_by(root)
+        shown = issued(own.read_bytes(), (startup / "rootCA.pem").read_bytes())
     except (OSError, ValueError) as error:
         raise DeployError(f"{own} or rootCA.pem beside it cannot be read: {error}; {_REMEDY}.") from error
     except InvalidSignature as error:

@@ -10,9 +10,10 @@ EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 _SYNC = 60  # seconds in which all sites must have started their part
 
 
-def write_job(folder: Path, needed: int) -> None:
-    """A job for all sites that ends once fewer than `needed` of them are left."""
-    threads = {"max_inbound_call_threads": 8, "max_outbound_call_threads": 8}
+def write_job(folder: Path, sites: int, needed: int) -> None:
+    """A job for so many sites that ends once fewer than `needed` of them are left."""
+    # The server has at most one call to each site under way, and a frozen site keeps its thread until the timeout.
+    threads = {"max_inbound_call_threads": 8, "max_outbound_call_threads": sites + 8}
     controller = {"server_obj_id": "_server", "collab_obj_ids": [], "props": {}, "sync_task_timeout": _SYNC, **threads}
     executor = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}, **threads}
     parts = {

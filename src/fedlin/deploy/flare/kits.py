@@ -1,7 +1,8 @@
 """FLARE's start-up kits: the federation's own authority, and certificates for the server, each site and the admin.
 
-Connections are mutual TLS. Server and sites refuse jobs that bring code: a job may only name components of fedlin and
-FLARE, so the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
+Connections are mutual TLS, also those within a machine, between FLARE's own process and that of a job. Server and
+sites refuse jobs that bring code: a job may only name components of fedlin and FLARE, so the server can ask a site for
+numbers and for nothing else. A site's logs stay with the site.
 """
 
 import io
@@ -12,13 +13,15 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedlin.deploy.flare.job import CLIENT, CONTROLLER, EXECUTOR, SERVER
 from fedlin.errors import DeployError
 
+Kind = Literal["server", "client"]
 PROJECT = "fedlin"
 ADMIN = "admin@fedlin.local"
+FILTER = "fedlin.transports.flare_filter.SiteFilter"
 _COMPONENTS = [SERVER, CLIENT, CONTROLLER, EXECUTOR]
 
 
@@ -77,8 +80,19 @@ def _keep_root_key(scratch: Path) -> None:
     (scratch / "cert.json").chmod(0o600)
 
 
-def configure_server(kit: Path) -> None:
-    """Keep FLARE's records in the server's own folder, wherever it was copied, and start a job once it is there."""
+def configure(kit: Path, kind: Kind) -> None:
+    """Set up what FLARE reads when it starts, wherever the kit was copied and whichever version of fedlin made it."""
+    kit.chmod(0o700)
+    within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
+    _write(kit / "local" / "comm_config.json", {"internal": within})
+    if kind == "server":
+        _configure_server(kit)
+    for path in [*(kit / "startup").iterdir(), *(kit / "local").iterdir()]:
+        path.chmod(path.stat().st_mode & 0o700)
+
+
+def _configure_server(kit: Path) -> None:
+    """Keep FLARE's records in the server's own folder, and start a job once it is there."""
     resources = _default(kit / "local", "resources.json")
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.resolve() / "snapshots")
     for component in resources["components"]:
@@ -86,7 +100,8 @@ def configure_server(kit: Path) -> None:
             component["args"]["uri_root"] = str(kit.resolve() / "jobs")
         if component["id"] == "job_scheduler":
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
-    resources["class_allow_list"] = _COMPONENTS
+    resources["components"].append({"id": "site_filter", "path": FILTER, "args": {}})
+    resources["class_allow_list"] = [*_COMPONENTS, FILTER]
     _write(kit / "local" / "resources.json", resources)
 
 

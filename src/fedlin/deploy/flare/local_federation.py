@@ -6,8 +6,8 @@ from typing import Any
 
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.driver import OUTCOME, Driver, outcome
-from fedlin.deploy.flare.kits import check_port
-from fedlin.deploy.flare.processes import PROGRAMS, Kind, Process, stop_all
+from fedlin.deploy.flare.kits import Kind, check_port
+from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.project import Project
 from fedlin.deploy.status import RECENT, Standing, standing
 

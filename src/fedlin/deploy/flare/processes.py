@@ -6,21 +6,21 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
-from fedlin.deploy.flare.kits import PROJECT, configure_server
+from fedlin.deploy.flare.kits import PROJECT, Kind, configure
+from fedlin.engines.checkpoint import private
 
 PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
 
-Kind = Literal["server", "client"]
 PROGRAMS: Mapping[Kind, str] = {
     "server": "fedlin.deploy.flare.programs:run_server",
     "client": "fedlin.deploy.flare.programs:make_client",
 }
 MARK = "FEDLIN_PROCESS"
 _REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
+_OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
 
 
@@ -37,13 +37,12 @@ class Process:
     def start(self) -> None:
         """Start, after ending whatever a crash left behind."""
         self.stop()
-        if self.kind == "server":
-            configure_server(self.kit)
+        configure(self.kit, self.kind)
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
         module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
         settings = ["secure_train=true", f"org={PROJECT}", "config_folder=config", *own]
         command = [sys.executable, "-u", "-m", module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
-        with open(self.kit / "process.log", "ab") as log:
+        with open(self.kit / "process.log", "ab", opener=private) as log:
             self._process = subprocess.Popen(
                 [*command, *settings],
                 stdin=subprocess.DEVNULL,
@@ -52,6 +51,7 @@ class Process:
                 cwd=self.kit,
                 env={**_REFUSALS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
+                umask=_OWNER_ONLY,
             )
 
     def alive(self) -> bool:

@@ -1,7 +1,6 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
 import json
-import logging
 import runpy
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ import numpy as np
 
 from fedlin.deploy.flare.driver import OUTCOME
 from fedlin.deploy.settings import read_settings
+from fedlin.deploy.site_settings import read_limits
 from fedlin.deploy.starting_model import read_start
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
+from fedlin.engines.federation.client import failure_reply
 from fedlin.errors import DeployError, FedLinError
 from fedlin.transports.transport import Handler, Transport
 
@@ -40,6 +41,7 @@ def run_server(transport: Transport, folder: str) -> None:
             policy=settings.policy,
             folder=kit / STATE,
             expect=settings.sites,
+            weights=settings.weights,
         )
     except FedLinError as error:
         conclude(kit, {"status": "failed", "error": str(error)})
@@ -53,14 +55,24 @@ def run_server(transport: Transport, folder: str) -> None:
 
 
 def make_client(name: str, folder: str) -> Handler:
-    """A site's handler; where its settings or its client.py fail, one that refuses and tells the server so."""
-    try:
-        return load_client(name, Path(folder)).handle
-    except FedLinError as error:
-        return _refuse(str(error))
-    except Exception as error:  # whatever a user's file does; its text may quote data, so it stays in the site's log
-        logging.getLogger(__name__).exception("%s of %s failed", CLIENT, name)
-        return _refuse(f"its {CLIENT} failed with {type(error).__name__}; see the log at {name}.")
+    """A site's handler. Where its settings or its client.py fail it refuses, and tries again with the next message.
+
+    What an exception says may quote data, so it stays in the site's log, under a number that the server is told.
+    """
+    kit = Path(folder)
+    client: Client | None = None
+
+    def answer(phase: str, payload: bytes) -> bytes:
+        nonlocal client
+        try:
+            if client is None:
+                client = load_client(name, kit)
+            client.limits = read_limits(kit)
+        except Exception as error:
+            return failure_reply(wire.read_message(payload)[0], wire.identify(payload), error)
+        return client.handle(phase, payload)
+
+    return answer
 
 
 def load_client(name: str, kit: Path) -> Client:
@@ -73,13 +85,6 @@ def load_client(name: str, kit: Path) -> Client:
     if "problem" not in own:
         raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
     return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
-
-
-def _refuse(reason: str) -> Handler:
-    def answer(phase: str, payload: bytes) -> bytes:
-        return wire.write_refusal(wire.unseal(payload)[0], wire.identify(payload), reason)
-
-    return answer
 
 
 def conclude(kit: Path, content: dict[str, Any]) -> None:
