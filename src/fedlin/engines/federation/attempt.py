@@ -8,6 +8,7 @@ import numpy as np
 
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update
+from fedlin.engines.federation.policy import is_power_of_two
 from fedlin.engines.federation.replies import SortedReplies, refusal, sort_uploads
 from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
@@ -50,7 +51,7 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     gradients = bytes_up = bytes_down = 0
     norms: dict[str, dict[str, float]] = {}
     eager = session.policy.quorum is not None and session.policy.eager
-    due = [name for name in asked if session.roster[name].absences >= session.policy.late_every - 1]
+    due = [name for name in asked if session.policy.is_due(session.roster[name].absences)]
     for number, shape in enumerate(session.handshake.shapes.opening if opening else session.handshake.shapes.later):
         message = broadcast(algorithm, opening, number)(server)
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
@@ -93,7 +94,7 @@ def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
     missing = max(0, needed - (len(asked) - len(late)))
     if not missing:
         # One that stays silent costs a wait, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
-        late = [name for name in late if roster[name].absences & (roster[name].absences - 1) == 0]
+        late = [name for name in late if not roster[name].absences or is_power_of_two(roster[name].absences)]
     if late:
         body = wire.pack(progress.origin) if np.any(progress.origin) else b""
         request = wire.write_message(Header(Kind.BEGIN, session.run, progress.first), body)

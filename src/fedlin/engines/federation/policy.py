@@ -25,8 +25,8 @@ class Policy:
         rejections: How many uploads in a row are rejected, each a new answer to the same request, before the client is
             quarantined.
         forget_after: Rounds missed in a row after which a client has left for good.
-        late_every: With an eager quorum, a client that was not counted in so many rounds is waited for in the next, so
-            that one that is merely slow counts. One that does not answer at all is not waited for.
+        late_every: With an eager quorum, a client that is merely slow is waited for in one of so many rounds, so that
+            it counts. One that does not answer is waited for a moment, and ever more rarely.
         max_share: The largest share of all weights that one of several clients may have; None for no limit.
 
     >>> Policy.first(3, timeout=10.0).quorum
@@ -80,6 +80,14 @@ class Policy:
         """How many of the active clients must answer."""
         return active if self.quorum is None else min(self.quorum, active)
 
+    def is_due(self, absences: int) -> bool:
+        """Whether a client that missed so many rounds in a row is waited for now: after 10, 20, 40, 80, ... of them.
+
+        One that is slow is then counted, and begins anew; one that does not answer costs ever less.
+        """
+        times, rest = divmod(absences + 1, self.late_every)
+        return rest == 0 and is_power_of_two(times)
+
     def check(self, algorithm: Algorithm[Any, Any]) -> None:
         """Refuse to go on without everyone where the algorithm cannot."""
         if self.quorum is not None and EVERY_CLIENT in algorithm.requires:
@@ -87,3 +95,8 @@ class Policy:
                 f"{algorithm.name} needs {EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
                 "Policy.everyone(), or plain or error_feedback links on the way down with whole models."
             )
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether a positive number is 1, 2, 4, 8, ..."""
+    return number & (number - 1) == 0

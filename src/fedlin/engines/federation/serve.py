@@ -162,7 +162,7 @@ def _play(session: Session, membership: Membership, stop: float | None, on_round
             try:
                 played, attempts = _persist(session, membership, interrupt)
                 if played is not None:
-                    session.norms.enter(progress.round, played.norms)
+                    _watch_norms(session, played.norms)
                     if not _near(np.asarray(played.server.x), progress.origin):
                         raise Diverged
             except Diverged:
@@ -226,6 +226,15 @@ def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> 
     return None, attempts
 
 
+def _watch_norms(session: Session, norms: Mapping[str, Mapping[str, float]]) -> None:
+    """Tell of an upload that stands out, and keep the checkpoint before it."""
+    suspect = session.norms.enter(session.progress.round, norms)
+    if suspect is not None:
+        facts = {"client": suspect.client, "norm": suspect.norm, "usual": suspect.usual}
+        session.round_log.note("outlier", session.progress.round, why=str(suspect), **facts)
+    session.checkpoints.pinned = {one.round for one in session.norms.suspects}
+
+
 def _go_back(session: Session) -> None:
     """Return to the model before the upload that stands out, or to where it moved least, and say which and why.
 
@@ -233,11 +242,9 @@ def _go_back(session: Session) -> None:
     """
     suspect = session.norms.suspect()
     why = "no upload stands out: give smaller steps" if suspect is None else str(suspect)
-    rounds, lines = session.checkpoints.rounds(), session.round_log.lines
-    if suspect is not None:
-        rounds = [number for number in rounds if number <= suspect.round]
-    elif rounds:  # a round's move is that of the step to it, and a model that was hardly moved is one to go on from
-        rounds = [min(rounds, key=lambda number: lines.get(number, {}).get("move") or np.inf)]
+    lines = session.round_log.lines
+    last = suspect.round if suspect is not None else min(lines, key=lambda number: lines[number]["move"], default=0)
+    rounds = [number for number in session.checkpoints.rounds() if number <= last]
     before = session.checkpoints.read(latest=max(rounds)) if rounds else None
     if before is None:
         session.round_log.note("ruined", session.progress.round, why=why)

@@ -1,6 +1,7 @@
 """How far a federation has come: what the server saves after every round, and goes on from."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,17 @@ from fedlin.errors import DamagedError
 RECENT = 3  # checkpoints that are kept whatever their rounds
 
 
-def kept_rounds(rounds: list[int]) -> set[int]:
-    """Which rounds' checkpoints to keep: the last three, and of those a rounds ago every 2^⌊log₂ a⌋-th.
+def kept_rounds(rounds: Collection[int], pinned: Collection[int] = ()) -> set[int]:
+    """Which rounds' checkpoints to keep: the last three, of those a rounds ago every 2^⌊log₂ a⌋-th, and the pinned.
 
-    So there are about as many as the logarithm of the number of rounds, and one between a and 2a rounds back.
+    So there are about as many as the logarithm of the number of rounds.
 
-    >>> sorted(kept_rounds(list(range(1, 101))))
-    [64, 80, 88, 92, 96, 98, 99, 100]
+    >>> sorted(kept_rounds(range(1, 101), pinned=[75]))
+    [64, 75, 80, 88, 96, 98, 99, 100]
     """
     newest = max(rounds, default=0)
     spacing = {number: 1 << max(0, (newest - number).bit_length() - 1) for number in rounds}
-    return {n for n in rounds if n > newest - RECENT or n % spacing[n] == 0}
+    return {n for n in rounds if n > newest - RECENT or n % spacing[n] == 0 or n in pinned}
 
 
 @dataclass
@@ -71,6 +72,7 @@ class ServerCheckpoints:
         self.folder = folder
         self.handshake = handshake
         self.identity = identity
+        self.pinned: set[int] = set()  # rounds whose checkpoints are kept whatever their age
 
     def write(self, progress: ServerState) -> None:
         """Save, and remove what is too old to be needed."""
@@ -81,7 +83,7 @@ class ServerCheckpoints:
         arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
         checkpoint.write(self.folder / f"server-{progress.round:010d}.ckpt", self.identity, arrays, 0o600)
         paths = {_round(path): path for path in self._paths()}
-        for number in paths.keys() - kept_rounds(list(paths)):
+        for number in paths.keys() - kept_rounds(paths, self.pinned):
             paths[number].unlink(missing_ok=True)
 
     def rounds(self) -> list[int]:
