@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 
 from nvflare.collab.api.exceptions import RunAborted
 
-from authority import Authority
+from fedlin.deploy.flare.authority import Authority, make_key
+from fedlin.deploy.flare.kits import Place, write_kits
 from fedlin.errors import WireError
 from fedlin.transports import flare
 from fedlin.transports.flare import FlareClient, FlareTransport
@@ -25,10 +27,9 @@ JOB = "job-1"
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A federation's certificates: the server's, called host, and those of three sites."""
-    made = Authority(tmp_path_factory.mktemp("authority"))
-    made.kit("server", "host")
-    for name in NAMES:
-        made.kit("client", name)
+    folder = tmp_path_factory.mktemp("federation")
+    made = Authority.create(folder / "authority")
+    write_kits(folder, made, Place("host", "127.0.0.1", 8002), {name: name for name in ("host", *NAMES)})
     return made
 
 
@@ -40,7 +41,7 @@ class Site:
         self.client = FlareClient()
         self.caller = "server"
         self.calls: list[str] = []
-        self.kit, self.frozen = authority.folder / name, threading.Event()
+        self.kit, self.frozen = authority.folder.parent / name, threading.Event()
 
     def __call__(self, timeout: float) -> "Site":
         return self
@@ -77,13 +78,14 @@ def _without_flare(monkeypatch: pytest.MonkeyPatch) -> None:
     class Context:
         caller = property(lambda self: here.present.values[2])
 
-    def make(name: str, folder: str) -> Callable[[str, bytes], bytes]:
+    def make(name: str, folder: str, job: str) -> Callable[[str, bytes], bytes]:
         return lambda phase, payload: name.encode() + payload
 
     monkeypatch.setattr(flare, "_here", lambda: (*here.present.values[:2], JOB))
     monkeypatch.setattr(flare, "collab", Context())
     monkeypatch.setattr(flare, "_program", lambda: make)
     monkeypatch.setattr(flare, "_open_log", lambda kit: None)
+    monkeypatch.setattr(flare, "_sent", lambda job: "")
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def sites(authority: Authority) -> dict[str, Site]:
 
 @pytest.fixture
 def transport(sites: dict[str, Site], authority: Authority) -> Iterator[FlareTransport]:
-    signer = Signer(authority.folder / "host" / "startup", "server")
+    signer = Signer(authority.folder.parent / "host" / "startup", "server")
     carrier = FlareTransport(list(sites.values()), signer, authority.root, JOB)
     yield carrier
     for site in sites.values():
@@ -144,7 +146,7 @@ def test_a_site_answers_the_server_alone(
     transport: FlareTransport, sites: dict[str, Site], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a site by its own name, nor one that FLARE takes for the server: the signature is missing or wrong."""
-    victim, other = sites["a"], Signer(authority.folder / "b" / "startup", "client")
+    victim, other = sites["a"], Signer(authority.folder.parent / "b" / "startup", "client")
     own = other.sign(Context(JOB, "a", "x"), b"1")
     victim.caller = "b"
     assert victim.answer("x", b"1", own, other.certificate) == (b"", b"", b"")
@@ -159,7 +161,7 @@ def test_a_site_answers_the_server_alone(
 
 
 def test_a_message_of_the_server_serves_for_nothing_else(sites: dict[str, Site], authority: Authority) -> None:
-    server = Signer(authority.folder / "host" / "startup", "server")
+    server = Signer(authority.folder.parent / "host" / "startup", "server")
     signature = server.sign(Context(JOB, "a", "x"), b"1")
     assert sites["a"].answer("x", b"1", signature, server.certificate)[0] == b"a1"
     assert sites["b"].answer("x", b"1", signature, server.certificate)[0] == b""  # another site
@@ -174,7 +176,7 @@ def test_a_reply_of_another_site_is_not_taken(
 ) -> None:
     """Whoever answers in a site's place has neither its certificate nor, later, its key."""
 
-    other = Signer(authority.folder / "b" / "startup", "client")
+    other = Signer(authority.folder.parent / "b" / "startup", "client")
 
     def forged(phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
         return b"b1", other.sign(Context(JOB, "a", phase, signature), b"b1"), other.certificate
@@ -193,9 +195,10 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
     sender = Sender(authority.root, "host")
     with pytest.raises(WireError, match="came without a certificate of host"):
         sender.check(Context(JOB, "a", "x"), b"", b"")
+    key, long_ago = make_key()[0].public_key(), datetime.now(UTC) - timedelta(days=40)
     for certificate, told in (
-        (authority.certificate("host", days=(-40, -5)), "is valid from"),
-        (Authority(tmp_path).certificate("host"), "was not signed by this federation's authority"),
+        (authority.issue("host", key, start=long_ago, days=30), "is valid from"),
+        (Authority.create(tmp_path / "other").issue("host", key), "was not signed by this federation's authority"),
     ):
         with pytest.raises(WireError, match=told):
             sender.introduce(certificate)
@@ -205,11 +208,11 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
 def test_no_exception_leaves_a_site(
     sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def make(name: str, folder: str) -> Any:
+    def make(name: str, folder: str, job: str) -> Any:
         raise ValueError("patient 4711")
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server = Signer(authority.folder / "host" / "startup", "server")
+    server = Signer(authority.folder.parent / "host" / "startup", "server")
     signature = server.sign(Context(JOB, "a", "x"), b"1")
     assert sites["a"].answer("x", b"1", signature, server.certificate) == (b"", b"", b"")
     assert "patient 4711" in caplog.text  # in its own log
@@ -220,7 +223,7 @@ def test_a_client_answers_one_message_at_a_time(
 ) -> None:
     inside, most = 0, 0
 
-    def make(name: str, folder: str) -> Any:
+    def make(name: str, folder: str, job: str) -> Any:
         def answer(phase: str, payload: bytes) -> bytes:
             nonlocal inside, most
             inside += 1
@@ -232,7 +235,7 @@ def test_a_client_answers_one_message_at_a_time(
         return answer
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server, found = Signer(authority.folder / "host" / "startup", "server"), []
+    server, found = Signer(authority.folder.parent / "host" / "startup", "server"), []
     message = (b"", server.sign(Context(JOB, "a", "x"), b""), server.certificate)
     threads = [threading.Thread(target=lambda: found.append(sites["a"].answer("x", *message)[0])) for _ in range(4)]
     for thread in threads:

@@ -24,10 +24,17 @@ ModelFile = Annotated[
 ]
 
 
+RunName = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="a name of small letters, digits and hyphens")
+]
+
+
 class RunConfig(Section):
     """The table [run]."""
 
     rounds: Count
+    name: RunName | None = None
+    after: RunName | None = None
     dim: Annotated[int, Field(ge=1, description="the number of entries of the model")] | None = None
     start: ModelFile | None = None
     seed: Seed = 0
@@ -36,10 +43,15 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _size(self) -> Self:
-        if self.dim is None and self.start is None:
+        if self.dim is None and self.start is None and self.after is None:
             raise ValueError(
-                "give dim, the number of entries of the model, or start, a file with the model to start from."
+                "give dim, the number of entries of the model, start, a file with the model to start from, or after, "
+                "the run whose model to start from."
             )
+        if self.start is not None and self.after is not None:
+            raise ValueError("start and after exclude each other: leave one out.")
+        if self.after is not None and self.after == self.name:
+            raise ValueError("a run cannot start from its own model: give the new run another name.")
         return self
 
 
@@ -75,7 +87,9 @@ class FederationSettings:
     plan: Plan
     sites: tuple[str, ...]  # sorted, as the plan's entries are
     rounds: int
-    dim: int | None = None  # given, or that of `start`
+    name: str | None = None  # of the run; None: the only one of its server
+    after: str | None = None  # the run at the server whose model to start from
+    dim: int | None = None  # given, or that of the model to start from
     start: str | None = None  # a file beside this one at the server, with the model to start from; None: zeros
     seed: int = 0
     dtype: str | None = None  # None: that of `start`, or double precision

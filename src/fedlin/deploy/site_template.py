@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 SETTINGS = """\
-# A federation of fedlin: the same file at the server and at every site.
+# A federation of fedlin. This file travels with the job to the server and to every site.
 
 [run]
+# name = "first"         # tells one run of the federation from another: see fedlin federation run
 rounds = 200
 {model}
 seed = 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedlin.checks import positive_integer
-from fedlin.errors import ArgumentError, CheckpointError, DamagedError
+from fedlin.errors import ArgumentError, CheckpointError, DamagedError, OtherRunError
 
 _MAGIC = b"fedlin checkpoint 1\n"
 
@@ -84,15 +84,19 @@ def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[s
     write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body, mode)
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:
-    """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`."""
+def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666, *, sync: bool = True) -> None:
+    """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`.
+
+    Without `sync` that holds as long as the machine does not lose its power.
+    """
     target = Path(path)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(scratch, target)
     finally:
         scratch.unlink(missing_ok=True)
@@ -114,8 +118,5 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
     saved = json.loads(str(arrays.pop("identity")))
     differing = sorted(name for name in identity if identity[name] != saved.get(name))
     if differing:
-        raise CheckpointError(
-            f"{path} belongs to another run, one with another {', another '.join(differing)}. "
-            "Run it with the settings it was made with, or name another file."
-        )
+        raise OtherRunError(path, differing)
     return arrays

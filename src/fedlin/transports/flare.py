@@ -33,6 +33,7 @@ _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
 SERVER = "server"  # what FLARE calls the server of every job
+STATUS = "fedlin_status"  # what whoever sent the job may ask it
 LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
 _LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
 _CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
@@ -131,7 +132,9 @@ class FlareTransport:
             except RunAborted as aborted:
                 self._aborted = aborted
             except Exception as error:
+                late = isinstance(getattr(error, "cause", None), TimeoutError)
                 failure = f"the call failed with {type(error).__name__}: {error}"
+                failure = f"no answer within {request.timeout:g} s" if late else failure
             with self._changed:
                 if reply is not None:
                     self._replies[name] = reply
@@ -168,14 +171,28 @@ def _here() -> tuple[str, Path, str]:
     return str(collab.site_name), Path(collab.workspace.get_root_dir()), str(collab.fl_ctx.get_job_id())
 
 
+def _sent(job: str) -> str:
+    """The folder of what came with the job."""
+    return str(collab.workspace.get_app_config_dir(job))
+
+
 def _open_log(kit: Path) -> None:
     log = RotatingFileHandler(kit / LOG, maxBytes=_LOG_SIZE, backupCount=_LOG_FILES, encoding="utf-8")
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger("fedlin").addHandler(log)
 
 
+def _register_status(kit: Path) -> None:
+    """Let whoever sent the job ask for its status, where the program's module has a function that tells it."""
+    module, _, _ = os.environ[PROGRAM].partition(":")
+    tell = getattr(import_module(module), "tell_status", None)
+    if tell is not None:
+        command = lambda topic, data, context: tell(str(kit), data or {})  # noqa: E731
+        collab.fl_ctx.get_engine().register_app_command(STATUS, command)
+
+
 class FlareServer:
-    """The server's component: calls `program(transport, folder)`, and the job lasts as long."""
+    """The server's component: calls `program(transport, kit, sent)`, and the job lasts as long."""
 
     @_main
     def run(self) -> None:
@@ -183,18 +200,19 @@ class FlareServer:
         logging.getLogger(_CALLS).setLevel(logging.WARNING)
         _, kit, job = _here()
         _open_log(kit)
+        _register_status(kit)
         startup = kit / "startup"
         transport = FlareTransport(
             collab.clients, Signer(startup, "server"), (startup / "rootCA.pem").read_bytes(), job
         )
         try:
-            _program()(transport, str(kit))
+            _program()(transport, str(kit), _sent(job))
         finally:
             transport.close()
 
 
 class FlareClient:
-    """A site's component: `program(name, folder)` makes the handler that answers the server."""
+    """A site's component: `program(name, kit, sent)` makes the handler that answers the server."""
 
     def __init__(self) -> None:
         self._handler: Handler | None = None
@@ -234,7 +252,7 @@ class FlareClient:
             _log.warning("refused a call in the name of %s: %s", caller, refusal)
             return _NOTHING
         if self._handler is None:
-            self._handler = _program()(name, str(kit))
+            self._handler = _program()(name, str(kit), _sent(job))
         reply = self._handler(phase, payload)
         return (
             reply,

@@ -4,7 +4,7 @@ All connections of a federation end at the server, which passes messages on by t
 site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
 this filter a message is dropped unless the certificate of the connection it came on allows it: a site's message has to
 be for the server, in the site's own name, and no command of FLARE's network manager; who is not a site in the server's
-settings, be it that it was one, is not heard at all.
+settings, be it that it was one, is not heard at all. The settings are those of the latest run.
 """
 
 import logging
@@ -43,9 +43,12 @@ class _Filter:
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
 
-    def sites(self) -> set[str]:
-        """The names in the settings' table of sites."""
-        changed = self.settings.stat().st_mtime
+    def sites(self) -> set[str] | None:
+        """The names in the settings' table of sites; None before the first run."""
+        try:
+            changed = self.settings.stat().st_mtime
+        except FileNotFoundError:
+            return None
         if changed != self._read[0]:
             tables = tomllib.loads(self.settings.read_text(encoding="utf-8"))
             self._read = changed, set(tables.get("sites", {}))
@@ -58,9 +61,10 @@ class _Filter:
             return None
         header = message.get_header
         request = header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ
+        sites = self.sites()
         reason = refusal(
             sender,
-            sender in self.sites(),
+            "@" not in sender if sites is None else sender in sites,
             str(header(MessageHeaderKey.ORIGIN)),
             str(header(MessageHeaderKey.DESTINATION)),
             request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,

@@ -1,6 +1,7 @@
 """FLARE's processes on this machine: started one by one, found again by a mark of our own, ended by their ids."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from fedlin.deploy.flare.kits import PROJECT, Kind, configure
+from fedlin.deploy.flare.authority import ORGANISATION
+from fedlin.deploy.flare.kits import Kind, configure
 from fedlin.engines.checkpoint import private
 
 PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
@@ -21,6 +23,7 @@ PROGRAMS: Mapping[Kind, str] = {
 MARK = "FEDLIN_PROCESS"
 _REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
 _OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
+_LOG_SIZE = 5 << 20  # bytes after which process.log is begun anew
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
 
 
@@ -37,10 +40,11 @@ class Process:
     def start(self) -> None:
         """Start, after ending whatever a crash left behind."""
         self.stop()
+        self.rotate_logs()
         configure(self.kit, self.kind)
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
         module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
-        settings = ["secure_train=true", f"org={PROJECT}", "config_folder=config", *own]
+        settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *own]
         command = [sys.executable, "-u", "-m", module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
         with open(self.kit / "process.log", "ab", opener=private) as log:
             self._process = subprocess.Popen(
@@ -53,6 +57,14 @@ class Process:
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
                 umask=_OWNER_ONLY,
             )
+
+    def rotate_logs(self) -> None:
+        """Begin anew those logs that only ever grow; FLARE keeps them open, so that they are copied and emptied."""
+        for name in ("process.log", "audit.log"):
+            path = self.kit / name
+            if path.is_file() and path.stat().st_size > _LOG_SIZE:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
 
     def alive(self) -> bool:
         """Whether the FLARE process runs; its job processes do not count."""

@@ -108,6 +108,13 @@ def most_releases(epsilon: float, delta: float) -> float:
     return float(get_sigma_gaussian(epsilon, delta)) ** -2
 
 
+def spent_epsilon(releases: float, delta: float) -> float:
+    """ε of uploads with Σ 1/z² = `releases`, all together."""
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(releases**-0.5, delta)) if releases else 0.0
+
+
 class Ledger:
     """Which run a site takes part in, and what its uploads have given away in all runs; on disk where it has a folder.
 

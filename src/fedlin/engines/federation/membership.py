@@ -28,10 +28,7 @@ def register(session: Session) -> None:
         if wanted is not None:
             names = sorted(wanted)
             refusals = _greet(session, {name: number for number, name in enumerate(names)}, greeted)
-            for name, refused in refusals.items():
-                if not refused.reference:  # nothing its owner could mend while the others wait
-                    raise FederationError(f"{name} refused to take part: {refused}")
-            session.report("refused", refusals)
+            _report(session, refusals)
             session.faults.clear(0, greeted)
             if set(wanted) <= greeted.keys():
                 break
@@ -55,7 +52,7 @@ def register(session: Session) -> None:
         "clients": names,
         "weights": dict(zip(names, map(greeted.get, names), strict=True)),
     }
-    session.round_log.note("began", 0, **facts, **session.handshake.facts)
+    session.round_log.note("began", 0, rounds=session.rounds, **facts, **session.handshake.facts)
     session.checkpoints.write(session.progress)
 
 
@@ -93,6 +90,14 @@ def _greet(
         except WireError as cause:
             refusals[name] = Refusal(str(cause))
     return refusals
+
+
+def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
+    """Record who refuses to begin; an error where its owner could not mend it while the others wait."""
+    for name, refused in refusals.items():
+        if not refused.reference:
+            raise FederationError(f"{name} refused to take part: {refused}")
+    session.report("refused", refusals)
 
 
 def _weight(value: object, approved: float | None) -> float:
@@ -216,4 +221,4 @@ def greet_again(session: Session) -> None:
     """Greet the clients of a run that goes on, since each may have taken part in another run meanwhile."""
     reachable = session.exchange.transport.clients()
     active = {name: session.roster[name].index for name in session.roster.active if name in reachable}
-    session.report("refused", _greet(session, active, {}, session.policy.needed(len(session.roster.active))))
+    _report(session, _greet(session, active, {}, session.policy.needed(len(session.roster.active))))

@@ -53,6 +53,7 @@ def serve(
     folder: str | PathLike[str] | None = None,
     expect: int | Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
+    name: str = "",
     stop: float | None = None,
     on_round: OnRound | None = None,
 ) -> FederationResult:
@@ -73,6 +74,7 @@ def serve(
         folder: Where the server saves after every round; the same call goes on from there.
         expect: The clients the run begins with, a number or their names.
         weights: The weights that the clients of these names have to declare.
+        name: What tells this run from another one with the same settings.
         stop: The run ends early once a round moves the model by at most this.
         on_round: Called as on_round(rounds played, x, measures) after every round; True ends the run.
 
@@ -93,9 +95,9 @@ def serve(
     rounds = positive_integer("rounds", rounds)
     start = _start(dim, x0, dtype)
     policy = Policy.everyone() if policy is None else policy
-    for name, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
+    for given, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
         if not isinstance(value, kind):
-            raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
+            raise ArgumentError(f"{given} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
     policy.check(algorithm)
     if stop is not None:
         positive("stop", stop)
@@ -110,6 +112,8 @@ def serve(
         "starting point": digest(start),
         "plan": digest(plan.tau, plan.eta),
     }
+    if name:
+        identity["name"] = name
     run = handshake.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
     place = None if folder is None else open_folder(folder, 0o700)
     with precision(handshake.dtype), closing(Pending(place)) as pending:
@@ -133,7 +137,7 @@ def serve(
             register(session)
         else:
             session.round_log.resume(progress.round)
-            session.round_log.note("resumed", progress.round)
+            session.round_log.note("resumed", progress.round, rounds=rounds)
             greet_again(session)
         return _play(session, Membership(session, place), stop, on_round)
 

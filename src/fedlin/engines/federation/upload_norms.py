@@ -80,4 +80,4 @@ class UploadNorms:
         if own is None:
             return median(others.values()) if others else None
         growth = [norm / before for name, norm in others.items() if (before := self._before.get((phase, name)))]
-        return own * (median(growth) if growth else 1.0)
+        return own * median(growth) if growth else None
