@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
 from fedlin.engines.federation import Policy
 from fedlin.errors import DeployError, FedLinError
-from fedlin.experiments import build
+from fedlin.experiments import build_method
+from fedlin.experiments.check_config import checked
 from fedlin.experiments.config import Count, Nonnegative, Positive, Section, Seed
-from fedlin.experiments.explain import checked
-from fedlin.experiments.nearest import unknown
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -127,7 +127,7 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     """
     for table in tables:
         if table not in _TABLES:
-            raise DeployError(unknown("table", table, _TABLES))
+            raise DeployError(unknown_name("table", table, _TABLES))
     run = table_of(tables, "run", RunConfig)
     policy = Policy(**table_of(tables, "policy", PolicyConfig).model_dump())
     sites = tables.get("sites", {})
@@ -155,6 +155,6 @@ def _algorithm(table: Any) -> Algorithm[Any, Any]:
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")
     try:
-        return build.algorithm(name, arguments, besides=("name",))
+        return build_method.algorithm(name, arguments, besides=("name",))
     except FedLinError as error:
         raise DeployError(f"[algorithm]: {error}") from error

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fedlin.checks import unknown_name
 from fedlin.deploy.settings import read_tables, table_of
 from fedlin.engines.federation.limits import Limits
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments.config import Count, Positive, Section
-from fedlin.experiments.nearest import unknown
 
 SITE = "site.toml"
 Names = Annotated[list[str], Field(description='a list of names, such as ["fedlin"]')]
@@ -35,7 +35,7 @@ def read_limits(kit: Path) -> Limits:
     try:
         for table in tables:
             if table != "limits":
-                raise DeployError(unknown("table", table, ["limits"]))
+                raise DeployError(unknown_name("table", table, ["limits"]))
         return Limits(**table_of(tables, "limits", LimitsConfig).model_dump())
     except FedLinError as error:
         raise DeployError(f"{path}: {error}") from error

@@ -19,6 +19,7 @@ from fedlin.engines.federation.limits import Ledger, Limits
 from fedlin.engines.federation.phase_programs import work
 from fedlin.engines.federation.secret import fresh, secret_words
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
+from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.requirements import check_prox
 from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
@@ -136,15 +137,15 @@ class Client:
             return wire.write_reply(header._replace(kind=Kind.LOST), ReplyHeader(request, 0))
         self.ledger.count(header.round, self.limits)
         self.ledger.spend(self.handshake.algorithm, header.phase, self.limits)
-        problem, dtype = self.problem, self.handshake.dtype
-        run = work(self.handshake.algorithm, header.opening, header.phase, problem.objective, problem.sampling)
-        numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
-        secret = fresh(self._secret, request)
-        state, upload, calls = run(
-            base.state, message, *self._data, *numbers, np.int32(header.round), np.uint32(task.client), secret
-        )
-        reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), ReplyHeader(request, int(calls)), wire.pack(upload))
-        store.put(request, SavedState(task.base, header.round, header.opening, header.phase, state, reply))
+        program = ClientProgram(self.problem.objective, self.problem.sampling)
+        run = work(self.handshake.algorithm, header.opening, header.phase, program)
+        data, noise = self._data
+        tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
+        client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state)
+        answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, request))
+        reply_header = ReplyHeader(request, int(answer.calls))
+        reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))
+        store.put(request, SavedState(task.base, header.round, header.opening, header.phase, answer.state, reply))
         return reply
 
     def _store(self, run: bytes) -> ClientStates:
