@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 NEEDS = {
+    "src/fedlin/theory/exact": "clarabel",
     "src/fedlin/torch": "torch",
     "src/fedlin/trackers.py": "tensorboardX",
     "src/fedlin/transports/flower.py": "flwr",
