@@ -21,17 +21,18 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.messages import message_sizes
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
+from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
@@ -41,12 +42,16 @@ try:
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 
+# `import fedlin` suffices for these, which need more than jax, numpy and scipy.
+__getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
+
 __all__ = [
     "Algorithm",
     "Central",
     "Checkpoint",
     "Client",
     "Clock",
+    "Comparison",
     "FedLinError",
     "FederationResult",
     "Local",
@@ -57,6 +62,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "compare",
     "compressed",
     "data",
     "diana",

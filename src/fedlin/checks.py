@@ -1,6 +1,7 @@
 """Checks of arguments, shared by everything a user calls: each names the argument, the value and the remedy."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -46,6 +47,47 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     if value not in allowed:
         raise ArgumentError(f"{name} = {value!r} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
     return value
+
+
+def did_you_mean(given: str, known: Iterable[str], before: str = " (", after: str = ")") -> str:
+    """The nearest known name as a question between `before` and `after`; nothing where none is near.
+
+    >>> did_you_mean("alpa", ["alpha", "seed"])
+    " (did you mean 'alpha'?)"
+    """
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"{before}did you mean {near[0]!r}?{after}" if near else ""
+
+
+def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
+    """A sentence that names what was given, the nearest known name and all that are known.
+
+    >>> unknown_name("key", "alpa", ["alpha", "seed"])
+    "no key is called 'alpa': did you mean 'alpha'? Known: alpha, seed."
+    """
+    names = sorted(known)
+    return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
+
+
+def missing(values: Any) -> NDArray[np.bool_]:
+    """Where entries are missing: None, NaN, or what pandas has in their place.
+
+    >>> missing(["a", None, float("nan")]).tolist()
+    [False, True, True]
+    """
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if array.dtype.kind in "fc":
+        return np.asarray(np.isnan(array))
+    if array.dtype.kind != "O":
+        return np.zeros(array.shape, bool)
+    return np.array([_is_missing(value) for value in array.ravel()], bool).reshape(array.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' NA is neither equal to itself nor unequal; a list compares entry by entry.
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
+    )
 
 
 def is_sparse(value: Any) -> bool:

@@ -10,7 +10,7 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.draws import draws, stack, summary
 from fedlin.claims.common.rates import CAPTION, thin
 from fedlin.compressors import top_k
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure, Panel

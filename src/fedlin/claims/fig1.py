@@ -11,7 +11,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.draws import levels
 from fedlin.claims.common.scalars import two_clients
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row

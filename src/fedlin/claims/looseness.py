@@ -20,7 +20,7 @@ from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.rates import fall
 from fedlin.compressors import top_k
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import error_feedback, plain
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem

@@ -7,7 +7,7 @@ from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.draws import BAND, Array, draws, floors, least_squares, least_squares_steps, stack, summary
 from fedlin.claims.common.rates import thin
 from fedlin.compressors import identity
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import innovation
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure, Panel

@@ -14,8 +14,7 @@ from fedlin.claims.common.draws import draws, of
 from fedlin.claims.common.instances import CLIENTS, DIM, quadratics
 from fedlin.claims.common.rates import fall
 from fedlin.claims.common.stragglers import race
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.timing.clock import Clock
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic

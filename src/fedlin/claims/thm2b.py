@@ -8,7 +8,7 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.draws import draws, stack
 from fedlin.claims.common.rates import Case, judge
 from fedlin.claims.thm2a import families
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.report.figure import Figure
 
 

@@ -11,7 +11,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.draws import draws
 from fedlin.claims.common.rates import Case, judge
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.problems.logistic import Logistic
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row

@@ -11,7 +11,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.draws import stack
 from fedlin.claims.common.rates import thin
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel, Scale

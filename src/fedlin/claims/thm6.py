@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.rates import thin
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel

@@ -12,7 +12,7 @@ from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.rates import Case, judge
 from fedlin.claims.thm7 import KAPPA, kept
 from fedlin.compressors import top_k
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import error_feedback
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Figure

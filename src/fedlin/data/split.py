@@ -1,13 +1,13 @@
 """How rows are dealt to clients: evenly, by label, by size, or as they came. The same seed deals the same rows."""
 
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import positive, positive_integer
+from fedlin.checks import missing, positive, positive_integer
 from fedlin.data.partition import Partition
 from fedlin.errors import ArgumentError, DataError
 
@@ -93,9 +93,18 @@ def by_column(names: ArrayLike | None) -> Partition:
     """
     if names is None:
         raise DataError("names is None: the data tell no clients. Name the column that does, or deal the rows by iid.")
-    column = np.asarray(names)
+    column = names if isinstance(names, np.ndarray) else np.asarray(names, dtype=object)
     if column.ndim != 1 or column.size == 0:
         raise DataError(f"names has shape {column.shape}: give the name of a client for every row, shape (n,).")
+    absent = missing(column)
+    if absent.any():
+        raise DataError(
+            f"row {int(np.argmax(absent))} has no client, as have {int(absent.sum())} rows in all (rows are counted "
+            "from 0): fill in whose they are, or leave these rows out."
+        )
+    if column.dtype.kind == "O":  # numbers keep their order; text, and text among numbers, is sorted as text
+        numbers = all(isinstance(name, Real) for name in column)
+        column = np.asarray(column.tolist()) if numbers else column.astype(str)
     values, codes = np.unique(column, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     return Partition(np.split(order, np.cumsum(np.bincount(codes))[:-1]), [str(value) for value in values])

@@ -154,9 +154,16 @@ class RegressionConfig(RowsConfig):
     kind: Literal["regression", "ridge"]
 
 
+class PoissonConfig(RowsConfig):
+    """Poisson regression of counts."""
+
+    kind: Literal["poisson"]
+
+
 PROBLEMS: dict[str, type[OracleConfig]] = {
     "least_squares": LeastSquaresConfig,
     "logistic": LogisticConfig,
+    "poisson": PoissonConfig,
     "quadratic": QuadraticConfig,
     "regression": RegressionConfig,
     "ridge": RegressionConfig,

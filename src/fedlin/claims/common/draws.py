@@ -15,8 +15,7 @@ from scipy.special import expit
 from fedlin import problems
 from fedlin.claims.claim import Setting
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.logistic import Logistic
 from fedlin.problems.problem import Problem

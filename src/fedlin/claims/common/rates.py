@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedlin.claims.claim import Outcome
 from fedlin.claims.common.draws import stack, summary
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel, Scale

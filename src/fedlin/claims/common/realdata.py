@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedlin import problems
 from fedlin.data import read
-from fedlin.experiments.files import DATA
+from fedlin.experiments.experiment_file import DATA
 from fedlin.problems.logistic import Logistic
 
 
