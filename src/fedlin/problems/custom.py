@@ -1,6 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import all_finite, finite, nonnegative, positive
+from fedlin.checks import all_finite, finite, nonnegative, positive, shape_of, shown
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.precision import precision
@@ -142,6 +142,8 @@ def from_loss(
     >>> problem.dim, problem.loss(problem.start)
     (3, 4.0)
     """
+    if not callable(loss) or not isinstance(loss, Hashable):
+        raise ArgumentError(f"loss = {shown(loss)} is not allowed: give a function of parameters and a batch.")
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     if not leaves or not all(np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
         kinds = sorted({str(leaf.dtype) for leaf in leaves}) or ["nothing"]
@@ -161,7 +163,7 @@ def from_loss(
         None if smoothness is None else positive("smoothness", smoothness),
         None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
         None if polyak_lojasiewicz is None else positive("polyak_lojasiewicz", polyak_lojasiewicz),
-        None if minimizer is None else np.asarray(minimizer),
+        None if minimizer is None else finite("minimizer", minimizer, ArgumentError),
     )
     if known.strong_convexity is not None and (known.smoothness or 0.0) < known.strong_convexity:
         raise ArgumentError(
@@ -170,6 +172,7 @@ def from_loss(
     dtype = np.result_type(*leaves)
     with precision(dtype):
         problem = Custom(loss, params, jax.tree.map(lambda leaf: _as(leaf, dtype), data), ragged, known)
+        _check_loss(problem)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
         if ragged:
@@ -183,8 +186,24 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
+def _check_loss(problem: Custom) -> None:
+    """Refuse a loss that cannot be computed on a client's data, or that is not one number."""
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), problem.data)  # type: ignore[no-untyped-call]
+    try:
+        value = jax.eval_shape(problem.objective.loss, one, jnp.asarray(problem.start))
+    except Exception as cause:
+        lines = str(cause).strip().split("\n")
+        raise DataError(
+            f"the loss cannot be computed on a client's data ({type(cause).__name__}: {lines[0]}): give loss(params, "
+            "batch) that JAX can trace, and data it fits."
+        ) from cause
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape != () or not np.issubdtype(dtype, np.floating):
+        raise DataError(f"the loss is {value}: return one floating-point number, such as a mean over rows.")
+
+
 def _check_stacked(data: Any) -> None:
-    lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    lengths = {shape_of("data", leaf, DataError)[:1] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
         raise DataError(
             f"data has arrays of leading sizes {sorted(lengths)}: stack all of them along one client axis, of at least "
@@ -228,8 +247,10 @@ def _length(batch: Batch) -> int:
 def _no_nan(data: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         array = np.asarray(leaf)
+        name = jax.tree_util.keystr(path)
+        if array.dtype.kind not in "biufc":
+            raise DataError(f"data{name} holds {array.dtype}: give arrays of numbers, words encoded as such.")
         if np.issubdtype(array.dtype, np.floating) and not all_finite(array):
-            name = jax.tree_util.keystr(path) or "data"
             raise DataError(f"data{name} has entries that are NaN or infinite: clean or impute it first.")
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from fedlin.checks import nonnegative, positive_integer
+from fedlin.checks import instance_of, nonnegative, positive_integer
 from fedlin.core import Key, Vector
 from fedlin.errors import ArgumentError
 from fedlin.problems.objective import Data, Objective, Sampling
@@ -40,6 +40,7 @@ def noisy(problem: P, variance: float) -> P:
     >>> noisy(least_squares(clients=2, dim=3, samples=5), 0.1).sampling is not None
     True
     """
+    instance_of("problem", problem, Problem, "a fedlin Problem")
     deviation = np.sqrt(nonnegative("variance", variance))
     return _with(problem, GAUSSIAN, np.full(problem.clients, deviation, problem.dtype))
 
@@ -51,7 +52,7 @@ def minibatch(problem: P, size: int) -> P:
     >>> minibatch(least_squares(clients=2, dim=3, samples=5), 4).sampling is not None
     True
     """
-    rows = problem.rows()
+    rows = instance_of("problem", problem, Problem, "a fedlin Problem").rows()
     return _with(problem, _minibatch(rows.take, rows.grad, positive_integer("size", size)), rows.data)
 
 

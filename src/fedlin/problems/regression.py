@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import nonnegative, positive_integer
+from fedlin.checks import fits_memory, nonnegative, positive_integer, random_seed
 from fedlin.core import Vector
 from fedlin.problems.problem import Rows
 from fedlin.problems.quadratic import Quadratic
@@ -70,7 +70,8 @@ def least_squares(
     """
     clients, dim = positive_integer("clients", clients), positive_integer("dim", dim)
     samples, alpha = positive_integer("samples", samples), nonnegative("alpha", alpha)
-    draw = np.random.default_rng(seed)
+    fits_memory(f"the rows of {clients} clients", 4 * clients * samples * dim)
+    draw = np.random.default_rng(random_seed(seed))
     A = draw.standard_normal((clients, samples, dim))
     u = np.sqrt(alpha) * draw.standard_normal((clients, 1))  # u_i, one number a client
     truth = u + draw.standard_normal((clients, dim))  # x_i
