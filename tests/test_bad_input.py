@@ -709,7 +709,7 @@ CASES = [
         "a loss that is no number",
         lambda: problems.from_loss(lambda x, batch: batch @ x, np.zeros(D), ROWS),
         DataError,
-        ("the loss is", "(4,)", "one floating-point number"),
+        ("the loss of a batch is", "(4,)", "one float"),
     ),
     Case(
         "a loss that cannot be computed",

@@ -2,7 +2,8 @@
 
 from fedlin.problems.custom import from_loss
 from fedlin.problems.logistic import logistic
-from fedlin.problems.noise import minibatch, noisy
+from fedlin.problems.minibatch import minibatch
+from fedlin.problems.noise import noisy
 from fedlin.problems.poisson import poisson
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import quadratic

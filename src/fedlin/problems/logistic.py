@@ -18,7 +18,16 @@ from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
+from fedlin.problems.rows import (
+    Sheet,
+    count_rows,
+    drawable_rows,
+    largest_eigenvalues,
+    pick_rows,
+    slope_of,
+    stack_rows,
+    sum_over_rows,
+)
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
@@ -135,12 +144,17 @@ class Logistic(Problem):
 
     def rows(self) -> Rows:
         if self.nonconvex:
-            return Rows(self.data, _take_bent, _grad_bent, np.asarray(self.sheet.length))
-        return Rows(self.sheet, take_rows, _grad, np.asarray(self.sheet.length))
+            lengths = np.asarray(self.sheet.length)
+            return Rows(self.data, lengths, _count_bent, _pick_bent, slope_of(_loss_bent, _grad_bent))
+        return drawable_rows(self.sheet, _loss, _grad)
 
 
-def _take_bent(data: tuple[Sheet, Scalar], key: jax.Array, size: int) -> tuple[Sheet, Scalar]:
-    return take_rows(data[0], key, size), data[1]
+def _count_bent(data: tuple[Sheet, Scalar]) -> tuple[Scalar, int]:
+    return count_rows(data[0])
+
+
+def _pick_bent(data: tuple[Sheet, Scalar], picked: jax.Array, share: Vector | None) -> tuple[Sheet, Scalar]:
+    return pick_rows(data[0], picked, share), data[1]
 
 
 def logistic(

@@ -12,7 +12,7 @@ from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
+from fedlin.problems.rows import Sheet, drawable_rows, largest_eigenvalues, stack_rows, sum_over_rows
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
@@ -93,7 +93,7 @@ class Poisson(Problem):
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
     def rows(self) -> Rows:
-        return Rows(self.data, take_rows, _grad, np.asarray(self.data.length))
+        return drawable_rows(self.data, _loss, _grad)
 
 
 def poisson(

@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin.checks import fits_memory, nonnegative, positive_integer, random_seed
-from fedlin.core import Vector
-from fedlin.problems.problem import Rows
+from fedlin.core import Scalar, Vector
 from fedlin.problems.quadratic import Quadratic
-from fedlin.problems.rows import Sheet, stack_rows, take_rows
+from fedlin.problems.rows import Sheet, drawable_rows, stack_rows
+
+
+def _loss_rows(sheet: Sheet, x: Vector) -> Scalar:
+    return sheet.weight @ (sheet.X @ x - sheet.y) ** 2 / 2 + (sheet.l2 * x) @ x / 2
 
 
 def _grad_rows(sheet: Sheet, x: Vector) -> Vector:
@@ -50,7 +53,7 @@ def regression(
     b = np.einsum("inj,in->ij", weighted, sheet.y)
     c = np.einsum("in,in,in->i", sheet.weight, sheet.y, sheet.y) / 2
     A = (A + A.transpose(0, 2, 1)) / 2
-    return Quadratic(A, b, c, closed_form, Rows(sheet, take_rows, _grad_rows, np.asarray(sheet.length)))
+    return Quadratic(A, b, c, closed_form, drawable_rows(sheet, _loss_rows, _grad_rows))
 
 
 def least_squares(

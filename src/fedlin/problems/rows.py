@@ -1,6 +1,7 @@
 """Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -9,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
-from fedlin.core import Key
+from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
+from fedlin.problems.objective import Data, Slope
+from fedlin.problems.problem import Rows
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -199,11 +202,31 @@ def dense(X: Any) -> Any:
     return [part.toarray() if is_sparse(part) else part for part in X]
 
 
-def take_rows(sheet: Sheet, key: Key, size: int) -> Sheet:
-    """`size` rows drawn with replacement, weighted so that the gradient stays unbiased."""
-    picked = jax.random.randint(key, (size,), 0, sheet.length)
-    scale = sheet.length.astype(sheet.X.dtype) / size
+def count_rows(sheet: Sheet) -> tuple[Scalar, int]:
+    """n_i, and the rows there is room for."""
+    return sheet.length, sheet.X.shape[0]
+
+
+def pick_rows(sheet: Sheet, picked: jax.Array, share: Vector | None) -> Sheet:
+    """The rows with these numbers, which stand for all: each for its share, or for as much as any other."""
+    size = len(picked)
+    scale = sheet.length.astype(sheet.X.dtype) * (1 / size if share is None else share)
     return Sheet(sheet.X[picked], sheet.y[picked], sheet.weight[picked] * scale, jnp.int32(size), sheet.l2)
+
+
+def drawable_rows(
+    sheet: Sheet, loss: Callable[[Sheet, Vector], Scalar], grad: Callable[[Sheet, Vector], Vector]
+) -> Rows:
+    """A problem's rows for mini-batches, from its loss and its gradient over any of them."""
+    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, slope_of(loss, grad))
+
+
+@cache  # equal functions give the same one, so that nothing compiles twice
+def slope_of(
+    loss: Callable[[Data, Vector], Scalar], grad: Callable[[Data, Vector], Vector]
+) -> Callable[[Data, Vector, Key], Slope]:
+    """Loss and gradient over a batch in one function, for those that draw nothing."""
+    return lambda batch, x, key: Slope(grad(batch, x), loss(batch, x))
 
 
 def largest_eigenvalues(sheet: Sheet) -> Array:

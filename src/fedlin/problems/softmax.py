@@ -21,7 +21,7 @@ from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
+from fedlin.problems.rows import Sheet, drawable_rows, largest_eigenvalues, stack_rows, sum_over_rows
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
@@ -127,7 +127,7 @@ class Softmax(Problem):
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
     def rows(self) -> Rows:
-        return Rows(self.data, take_rows, self.objective.grad, np.asarray(self.data.length))
+        return drawable_rows(self.data, self.objective.loss, self.objective.grad)
 
 
 def softmax(

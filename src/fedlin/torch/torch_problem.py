@@ -22,7 +22,7 @@ from fedlin.checks import nonnegative, positive_integer
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fingerprint import fingerprint
-from fedlin.problems.objective import Data, Descent, Objective, Sampling
+from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
 from fedlin.problems.problem import Problem, Rows
 from fedlin.torch.host import Host, Loss, gradients, trainable
 from fedlin.torch.module_checks import check_module, read_clients, try_clients
@@ -150,18 +150,21 @@ def _objective(host: Host, dtype: np.dtype[Any]) -> Objective:
 def _sampling(host: Host, dtype: np.dtype[Any], size: int) -> Sampling:
     weak = ref(host)
 
-    def grad(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Vector:
+    def slope(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
         words = jax.random.key_data(key)
-        return _ask(lambda i, x, key: _alive(weak).estimate(i, x, key, size), x.shape, dtype, client, x, words)
+        return Slope(_ask(lambda i, x, key: _alive(weak).estimate(i, x, key, size), x.shape, dtype, client, x, words))
 
-    def descend(client: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key) -> Vector:
+    def descend(
+        objective: Objective, client: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key
+    ) -> Descended:
         def answer(i: Array, key: Array, *given: Array) -> Array:
             return _alive(weak).descend(i, *given, key=key, size=size)
 
         at = () if anchor is None else (anchor,)
-        return _ask(answer, work.start.shape, dtype, client, jax.random.key_data(key), *_arrays(work), *at)
+        x = _ask(answer, work.start.shape, dtype, client, jax.random.key_data(key), *_arrays(work), *at)
+        return Descended(x, jnp.asarray(jnp.nan, dtype))
 
-    return Sampling(grad, f"minibatch({size})", size, descend)
+    return Sampling(slope, f"minibatch({size})", size, descend=descend, looped=False)
 
 
 def _alive(host: "ref[Host]") -> Host:

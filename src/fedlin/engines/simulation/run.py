@@ -92,7 +92,8 @@ class Run:
     @property
     def looped(self) -> bool:
         """Whether local steps are taken one by one."""
-        return (self.problem.sampling or self.problem.objective).descend is None
+        sampling, objective = self.problem.sampling, self.problem.objective
+        return objective.descend is None if sampling is None else sampling.looped
 
     @property
     def passes(self) -> float:
