@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlin.checks import positive_integer
+from fedlin.checks import file_name, positive_integer, shown
 from fedlin.errors import ArgumentError, CheckpointError, DamagedError, OtherRunError
 
 _MAGIC = b"fedlin checkpoint 1\n"
@@ -29,7 +29,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike):
-            raise ArgumentError(f"checkpoint = {self.path!r} is not allowed: give the path of a file, or a Checkpoint.")
+            raise ArgumentError(
+                f"checkpoint = {shown(self.path)} is not allowed: give the path of a file, or a Checkpoint."
+            )
         positive_integer("checkpoint.every", self.every)
 
 
@@ -49,6 +51,7 @@ def digest(*parts: Any) -> str:
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Refuse, before any work is done, a place that cannot be written to."""
     target = Path(path)
+    file_name("checkpoint", path, CheckpointError)
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise CheckpointError(
             f"checkpoint = {path} cannot be written: name a file in a folder that exists and may be written to."
