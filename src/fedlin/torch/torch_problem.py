@@ -19,7 +19,7 @@ from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
-from fedlin.problems.problem import Problem, Rows
+from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.torch.bridge import ask_torch
 from fedlin.torch.client_rows import AllRows, Batches
 from fedlin.torch.host import Host, Work
@@ -89,6 +89,10 @@ class TorchProblem(Problem):
                     f"{name} cannot differ as it does: it is fixed, or shares its values with another parameter."
                 )
         return x
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer(name, tuple(slot.shape)) for name, slot in self._host.slots.items())
 
     @property
     def row_counts(self) -> Array:
