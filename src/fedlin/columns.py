@@ -69,8 +69,10 @@ class Column:
     write: Callable[[float], str] = "{:.3g}".format
 
     def reached(self, value: Any, limit: Any) -> Any:
-        """Whether a value, or each of an array, is at its limit; NaN never is."""
-        return value >= limit if self.stop == "at least" else value <= limit
+        """Whether a value, or each of an array, is at its limit; what is not finite never is."""
+        if self.stop == "at least":
+            return (value >= limit) & (value < np.inf)
+        return (value <= limit) & (value > -np.inf)
 
     @property
     def never(self) -> float:

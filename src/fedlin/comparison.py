@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import one_of, positive, real
+from fedlin.checks import one_of, positive, real, shape_of, shown
 from fedlin.columns import MEASURED, column, write
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Curve, Figure, Panel
@@ -244,14 +244,16 @@ def compare(
     [1, 1, 1, 0]
     """
     if not isinstance(results, Mapping) or not results:
-        raise ArgumentError(f'results = {results!r} is not allowed: give {{"FedLin": result, ...}} with one or more.')
+        raise ArgumentError(
+            f'results = {shown(results)} is not allowed: give {{"FedLin": result, ...}} with one or more.'
+        )
     runs = {str(method): _runs(method, given) for method, given in results.items()}
     every = [run for method_runs in runs.values() for run in method_runs]
     metrics = sorted(set.intersection(*({name for name in run.columns if column(name).stop} for run in every)))
     one_of("measure", measure, tuple(dict.fromkeys([*MEASURES, *(name for name in metrics if name != "loss")])))
     for run in every:
         getattr(run, measure)  # raises where it is not known, and says what to use instead
-    goals = [targets] if np.ndim(targets) == 0 else list(targets)  # type: ignore[arg-type]
+    goals = list(targets) if isinstance(targets, Sequence | np.ndarray) and shape_of("targets", targets) else [targets]
     if not goals:
         raise ArgumentError("targets is empty: give one or more numbers above 0.")
     limit = positive if column(measure).positive else _finite
@@ -265,9 +267,9 @@ def _finite(name: str, value: Any) -> float:
 
 def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
     listed = (given,) if isinstance(given, Result) else given
-    if not isinstance(listed, Sequence) or not listed or not all(isinstance(run, Result) for run in listed):
+    if not isinstance(listed, Sequence) or not len(listed) or not all(isinstance(run, Result) for run in listed):
         raise ArgumentError(
-            f"results[{method!r}] = {given!r} is not allowed: give a Result, or a list with one for each seed."
+            f"results[{method!r}] = {shown(given)} is not allowed: give a Result, or a list with one for each seed."
         )
     return tuple(listed)
 

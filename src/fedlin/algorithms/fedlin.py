@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
+from fedlin.checks import true_or_false
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 from fedlin.links import Link, Memory, as_link, private
@@ -89,6 +90,7 @@ def fedlin(
         as_link(model_uplink, "model_uplink"),
         as_link(model_downlink, "model_downlink"),
     )
+    true_or_false("same_batch", same_batch)
     lossy = {name: link for name, link in links._asdict().items() if not link.lossless}
 
     arguments = [f"{name}={link}" for name, link in lossy.items()] + ["same_batch=True"] * same_batch

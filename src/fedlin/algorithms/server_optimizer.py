@@ -12,6 +12,7 @@ import jax
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
+from fedlin.checks import shown
 from fedlin.core import Algorithm, Central, Vector
 from fedlin.errors import ArgumentError
 from fedlin.fingerprint import describe
@@ -50,7 +51,7 @@ def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[A
     init, update = (getattr(optimizer, part, None) for part in ("init", "update"))
     if not callable(init) or not callable(update):
         raise ArgumentError(
-            f"optimizer = {optimizer!r:.80} is not allowed: give an optax transformation such as optax.adam(1e-2) "
+            f"optimizer = {shown(optimizer)} is not allowed: give an optax transformation such as optax.adam(1e-2) "
             "(pip install 'fedlin[optax]')."
         )
     digest = hashlib.sha256(describe((init, update)).encode()).hexdigest()

@@ -261,7 +261,11 @@ def _next_multiple(done: int, every: int, rounds: int) -> int:
 
 def _listed(value: Any, kind: type) -> list[Any]:
     # Anything that is no list counts as one for all; `prepare_run` says what is wrong with it.
-    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | kind)
+    listed = (
+        isinstance(value, Sequence | np.ndarray)
+        and np.ndim(value[:0] if isinstance(value, Sequence) else value) > 0
+        and not isinstance(value, str | kind)
+    )
     return list(value) if listed else [value]
 
 
