@@ -43,17 +43,17 @@ class Column:
     """One thing known of every round.
 
     Attributes:
-        name: the attribute of a result, the key in files and in what callbacks get.
-        title: its name in a sentence.
-        label: its name on an axis.
-        measure: what it is of a model, as traced code; None where it is no measure of the model.
-        cost: what each round adds to it; None where rounds do not add to it, or who knows tells afterwards.
-        sums: whether it is the sum so far of what rounds took, zero at the start.
-        stop: whether a run ends when it is "at most" or "at least" a limit; None where a run does not end by it.
-        positive: whether it is never negative, so that a limit has to be above 0 and its axis is logarithmic.
-        minimizer: whether x* has to be known.
-        missing: why a run may have none, and what to use instead.
-        write: how a value is written for a reader.
+        name: The attribute of a result, the key in files and in what callbacks get.
+        title: Its name in a sentence.
+        label: Its name on an axis.
+        measure: What it is of a model, as traced code; None where it is no measure of the model.
+        cost: What each round adds to it; None where rounds do not add to it, or who knows tells afterwards.
+        sums: Whether it is the sum so far of what rounds took, zero at the start.
+        stop: Whether a run ends when it is "at most" or "at least" a limit; None where a run does not end by it.
+        positive: Whether it is never negative, so that a limit has to be above 0 and its axis is logarithmic.
+        minimizer: Whether x* has to be known.
+        missing: Why a run may have none, and what to use instead.
+        write: How a value is written for a reader.
     """
 
     name: str

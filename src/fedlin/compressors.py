@@ -29,15 +29,15 @@ class Compressor:
     """An encoder with what is known about it.
 
     Attributes:
-        name: how it is written; a federation and checkpoints take two of equal names for the same.
+        name: How it is written; a federation and checkpoints take two of equal names for the same.
         encode: (key, vector) to a payload, as traced code.
         delta: δ of the dimension, where C is a contraction.
         omega: ω of the dimension, where C is unbiased.
-        check: refuses a dimension it cannot serve.
-        lossless: whether C(v) = v.
-        mechanism: what makes the vector private, where something does.
-        uncompressed: of a mechanism, the same without the compression that follows it.
-        selects: whether some of the entries are sent as they are, so that their values can be cast.
+        check: Refuses a dimension it cannot serve.
+        lossless: Whether C(v) = v.
+        mechanism: What makes the vector private, where something does.
+        uncompressed: Of a mechanism, the same without the compression that follows it.
+        selects: Whether some of the entries are sent as they are, so that their values can be cast.
     """
 
     name: str
@@ -87,7 +87,7 @@ def top_k(k: int) -> Compressor:
     """The k entries of largest magnitude, ties to the lower index; ‖C(v) - v‖² ≤ (1 - k/d) ‖v‖², δ = d/k.
 
     Args:
-        k: how many entries are sent, at most d.
+        k: How many entries are sent, at most d.
 
     Returns:
         The compressor, biased.
@@ -112,8 +112,8 @@ def rand_k(k: int, unbiased: bool = False) -> Compressor:
     """k entries drawn uniformly without replacement: δ = d/k, or ω = d/k - 1 where they are scaled by d/k.
 
     Args:
-        k: how many entries are sent, at most d.
-        unbiased: whether they are scaled by d/k.
+        k: How many entries are sent, at most d.
+        unbiased: Whether they are scaled by d/k.
 
     Returns:
         The compressor.
@@ -146,7 +146,7 @@ def cast(dtype: str, inner: Compressor = identity()) -> Compressor:  # noqa: B00
 
     Args:
         dtype: "float32" or "float16".
-        inner: a compressor that sends entries as they are: identity(), top_k(k) or rand_k(k).
+        inner: A compressor that sends entries as they are: identity(), top_k(k) or rand_k(k).
 
     Returns:
         The compressor, biased.

@@ -18,7 +18,7 @@ from fedlin.errors import ArgumentError
 from fedlin.layout import CLIENTS, RUNS, SHARED_OUT, count_bytes
 
 Devices = int | Sequence[jax.Device] | None
-WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outweighs the cores' meetings
+WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outweighs what their all-reduces cost
 WORTH_COPYING = 2**28  # bytes of data up to which every core gets a copy to play runs of its own
 
 

@@ -52,8 +52,8 @@ def per_layer(params: Params, compressor: Compressor | Callable[[int], Compresso
     With δ_l the layers' own, ‖C(v) - v‖² ≤ Σ (1 - 1/δ_l) ‖v_l‖², so δ = max δ_l; likewise ω = max ω_l.
 
     Args:
-        params: the model's parameters, or any pytree of arrays or shapes like them.
-        compressor: one for all layers, or a function from a layer's number of entries to its compressor.
+        params: The model's parameters, or any pytree of arrays or shapes like them.
+        compressor: One for all layers, or a function from a layer's number of entries to its compressor.
 
     Returns:
         The compressor of the whole vector.

@@ -59,7 +59,7 @@ def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | No
 def sum_over_clients(weighted: Sequence[tuple[Any, Any]], mesh: Mesh | None = None) -> list[Any]:
     """Σ w_i v_i for every leaf v of the tree in each pair (w, tree); the leading axis is the clients.
 
-    Devices that share the clients meet once for all the pairs: a meeting costs far more than what it carries.
+    Devices that share the clients make one all-reduce for all the pairs: it costs far more than what it carries.
     """
 
     def here(weighted: Any) -> list[Any]:

@@ -52,16 +52,16 @@ class Link:
     """What both ends of a message do and remember, as functions, and the facts that methods ask for.
 
     Attributes:
-        name: how it is written; two links of equal names are taken for the same by a federation and by checkpoints.
+        name: How it is written; two links of equal names are taken for the same by a federation and by checkpoints.
         send: (key, the sender's memory, value) to the payload and the sender's next memory, as traced code.
         receive: (the receiver's memory, the decoded message, central) to the estimate and the receiver's next memory.
-        sender: the sender's memory before the first message, from a vector of the value's shape.
-        receiver: the same of the receiver. At a server that hears many clients it has to follow the mean of theirs.
-        check: refuses a dimension it cannot serve.
-        lossless: whether every value arrives exactly, whatever came before.
-        tracks: whether the receiver remembers. It then must not miss a message, and its memory is the sender's.
-        full: the same memories with nothing left out of the message, which is how a link starts; None if it is itself.
-        mechanism: what makes the value private, where something does.
+        sender: The sender's memory before the first message, from a vector of the value's shape.
+        receiver: The same of the receiver. At a server that hears many clients it has to follow the mean of theirs.
+        check: Refuses a dimension it cannot serve.
+        lossless: Whether every value arrives exactly, whatever came before.
+        tracks: Whether the receiver remembers. It then must not miss a message, and its memory is the sender's.
+        full: The same memories with nothing left out of the message, which is how a link starts; None if it is itself.
+        mechanism: What makes the value private, where something does.
     """
 
     name: str

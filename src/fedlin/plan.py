@@ -13,7 +13,11 @@ from fedlin.problems.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """τ_i and η_i for every client: scalars, arrays (m,), or arrays (rounds, m) that change every round.
+    """Who does how much: every client's number of local steps and step size, fixed or changing every round.
+
+    Args:
+        tau: τ_i, whole numbers of at least 1: one for all, an array (clients,), or an array (rounds, clients).
+        eta: η_i, above 0, in the same forms.
 
     >>> Plan(tau=[2, 5], eta=[0.1, 0.04])
     Plan(tau=[2 5], eta=[0.1  0.04])
@@ -29,6 +33,13 @@ class Plan:
     @classmethod
     def scaled(cls, tau: ArrayLike, eta_bar: float) -> "Plan":
         """η_i = η̄/τ_i: the same progress a round for everyone, whatever the speed of the machine.
+
+        Args:
+            tau: τ_i, as for `Plan`.
+            eta_bar: η̄, above 0.
+
+        Returns:
+            The plan.
 
         >>> Plan.scaled([1, 4], 0.2).eta.tolist()
         [0.2, 0.05]
@@ -68,6 +79,16 @@ class Plan:
 def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int | None = None) -> NDArray[np.int32]:
     """τ_i uniform on {low, ..., high}, once or anew in every round.
 
+    Args:
+        clients: How many clients there are.
+        low: The smallest number of steps, at least 1.
+        high: The largest.
+        seed: What decides the draw.
+        rounds: How many rounds to draw for; None draws once for all of them.
+
+    Returns:
+        Numbers of steps, (clients,) or (rounds, clients).
+
     >>> draw_steps(3, 2, 100, seed=1).tolist()
     [48, 52, 76]
     """
@@ -85,8 +106,8 @@ def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
     Without replacement a pass is ⌈n_i / batch⌉ steps, or ⌊n_i / batch⌋ where its last rows are dropped.
 
     Args:
-        problem: a problem with mini-batches.
-        number: of passes, above 0.
+        problem: A problem with mini-batches.
+        number: How many passes, above 0.
 
     Returns:
         The number of steps of every client.

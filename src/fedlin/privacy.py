@@ -59,10 +59,10 @@ def _gaussian(clip: float, noise: float, central: bool, inner: Compressor) -> Co
         draw, rest = jax.random.split(key)
         return inner.encode(rest, bounded + 2 * clip * noise * jax.random.normal(draw, vector.shape, vector.dtype))
 
-    told = [f"{clip:g}, {noise:g}"] + ["where='central'"] * central
-    told += [f"compressor={inner}"] * (inner is not identity())
+    arguments = [f"{clip:g}, {noise:g}"] + ["where='central'"] * central
+    arguments += [f"compressor={inner}"] * (inner is not identity())
     return Compressor(
-        f"gaussian({', '.join(told)})",
+        f"gaussian({', '.join(arguments)})",
         encode,
         check=inner.check,
         mechanism=Mechanism(clip, noise, central),
@@ -149,15 +149,15 @@ def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
     >>> combined(fedlin(uplink=gaussian(1.0, 3.0), model_uplink=gaussian(1.0, 4.0)))
     (2.4, False)
     """
-    found = instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm").mechanisms
-    bare = [phase.name for phase, mechanism in zip(algorithm.phases, found, strict=False) if mechanism is None]
-    if not found or bare:
+    given = instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm").mechanisms
+    bare = [phase.name for phase, mechanism in zip(algorithm.phases, given, strict=False) if mechanism is None]
+    if not given or bare:
         names = ", ".join(bare or [phase.name for phase in algorithm.phases])
         raise UnknownError(
             f"{algorithm.name} is not private: what its clients upload in the phase {names} is not noised. Put "
             "fedlin.privacy.gaussian(clip, noise) on every uplink."
         )
-    mechanisms = [mechanism for mechanism in found if mechanism is not None]
+    mechanisms = [mechanism for mechanism in given if mechanism is not None]
     noise = sum(1 / mechanism.noise**2 for mechanism in mechanisms) ** -0.5
     # The weaker promise holds for the whole.
     return noise, any(mechanism.central for mechanism in mechanisms)

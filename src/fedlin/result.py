@@ -33,13 +33,13 @@ class Result:
     others are NaN. A column that a run does not have says why when it is asked for.
 
     Attributes:
-        algorithm: the method's name.
+        algorithm: The method's name.
         status: "done", "stopped", "diverged" or "interrupted".
-        x: the model after the last round, (d,). A run that diverged has its last finite one.
-        columns: every column by name.
-        diverged_at: the first round that was not finite, if any.
-        seed: what decided every draw.
-        kept_iterates: the models after every round, (rounds + 1, d), if they were kept; see `iterates`.
+        x: The model after the last round, (d,). A run that diverged has its last finite one.
+        columns: Every column by name.
+        diverged_at: The first round that was not finite, if any.
+        seed: What decided every draw.
+        kept_iterates: The models after every round, (rounds + 1, d), if they were kept; see `iterates`.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
@@ -126,10 +126,10 @@ class Result:
         """Draw a measure against what it cost, on a logarithmic axis where it is never negative.
 
         Args:
-            y: the measure; the gap unless given, or the gradient norm where that is not known.
+            y: The measure; the gap unless given, or the gradient norm where that is not known.
             x: "rounds", "bytes", or a column that adds up.
             ax: Matplotlib axes to draw on; new ones unless given.
-            line: settings of the line, for Matplotlib's `plot`.
+            line: Settings of the line, for Matplotlib's `plot`.
 
         Returns:
             The axes.

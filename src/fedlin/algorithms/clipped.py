@@ -21,7 +21,7 @@ def clipped(method: Algorithm[Any, Any], norm: float) -> Algorithm[Any, Any]:
     Where a step takes the difference of two gradients of one draw (`same_batch`), g is that difference.
 
     Args:
-        method: any method that takes gradients. Local steps are taken one by one, also where the problem knows better.
+        method: Any method that takes gradients. Local steps are taken one by one, also where the problem knows better.
         norm: c, the longest a gradient may be.
 
     Returns:

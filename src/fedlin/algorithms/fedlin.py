@@ -69,12 +69,12 @@ def fedlin(
     A bare compressor means its error feedback. The first round is sent in full, so that g_1 = ∇f(x̄_1).
 
     Args:
-        uplink: for the gradients ∇f_i(x̄) that clients send.
-        downlink: for the mean gradient g that the server broadcasts.
-        model_uplink: for the moves of the clients' models.
-        model_downlink: for the move of the server's model; where it loses anything clients add the moves up, and
+        uplink: For the gradients ∇f_i(x̄) that clients send.
+        downlink: For the mean gradient g that the server broadcasts.
+        model_uplink: For the moves of the clients' models.
+        model_downlink: For the move of the server's model; where it loses anything clients add the moves up, and
             nobody may miss a round.
-        same_batch: with a noisy oracle, take g from exact gradients and each local step's estimates at x and at x̄ from
+        same_batch: With a noisy oracle, take g from exact gradients and each local step's estimates at x and at x̄ from
             one draw, so that the noise vanishes with the distance (as in SVRG) and the rate stays linear.
 
     Returns:

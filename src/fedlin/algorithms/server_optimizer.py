@@ -34,9 +34,9 @@ def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[A
     `optax.yogi(step)`; with `optax.sgd(1.0)` it is the method itself.
 
     Args:
-        method: a method whose model the server may move between rounds. One that needs its own (FedSplit, Scaffnew,
+        method: A method whose model the server may move between rounds. One that needs its own (FedSplit, Scaffnew,
             FedAc, FedLin whose models come down compressed) is refused.
-        optimizer: an optax `GradientTransformation`, or anything with its `init` and `update`. A number in it is part
+        optimizer: An optax `GradientTransformation`, or anything with its `init` and `update`. A number in it is part
             of the program: another one compiles anew.
 
     Returns:

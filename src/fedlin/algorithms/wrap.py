@@ -34,10 +34,10 @@ def wrap(
     """The method with other local work, another end of every round, or both.
 
     Args:
-        method: what is wrapped.
-        name: what the result is called; the method's name follows in parentheses.
-        local: what a client is handed in place of its own `Local`; see `with_gradients`.
-        start: what the wrapper remembers at the server before the first round, from the first model.
+        method: What is wrapped.
+        name: What the result is called; the method's name follows in parentheses.
+        local: What a client is handed in place of its own `Local`; see `with_gradients`.
+        start: What the wrapper remembers at the server before the first round, from the first model.
         end_round: (what it remembers, the model before the round, the model the method ended it with, central) to what
             it remembers next and the model the next round begins with.
 

@@ -18,7 +18,11 @@ _MAGIC = b"fedlin checkpoint 1\n"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where to save, and after how many rounds each time.
+    """Where a run is saved as it goes, and from where it goes on.
+
+    Args:
+        path: The file. It is written whole or not at all, and refused if it belongs to another run.
+        every: After how many rounds each time; an interrupted run is saved too.
 
     >>> Checkpoint("run.ckpt", every=10).every
     10

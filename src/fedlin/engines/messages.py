@@ -56,8 +56,8 @@ def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize
     """Exact bytes of every message one client sends and gets, values and indices apart.
 
     Args:
-        algorithm: the method.
-        problem: the problem, whose dimension and precision fix the sizes.
+        algorithm: The method.
+        problem: The problem, whose dimension and precision fix the sizes.
 
     Returns:
         The messages of the first round and of every later one, each with its phase's name and its bytes up and down.

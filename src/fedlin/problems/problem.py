@@ -223,8 +223,8 @@ class Problem:
             data = self.device_data if data is None else data
             weights = jnp.asarray(self.weights, self.dtype)
             point = self.check_point(x, "x")
-            found: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
-            return found
+            measures: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
+            return measures
 
     def check_point(self, x: ArrayLike, name: str) -> Array:
         """`x` as a model of this problem, or an error that says what fits."""

@@ -54,25 +54,25 @@ def simulate(
     """Run an algorithm on a problem, with all clients in one process, and measure the model after every round.
 
     Args:
-        algorithm: the method, such as `fedlin.fedlin()`.
-        problem: what is minimised, f = Σ w_i f_i.
-        plan: every client's number of local steps τ_i and step size η_i.
-        rounds: how many rounds to play.
-        seed: a whole number below 2³² that decides every draw.
-        x0: the model to start from, (d,); the problem's own start unless given.
-        participation: the share of clients drawn in each round, or an array (rounds, clients) of who answers.
+        algorithm: The method, such as `fedlin.fedlin()`.
+        problem: What is minimised, f = Σ w_i f_i.
+        plan: Every client's number of local steps τ_i and step size η_i.
+        rounds: How many rounds to play.
+        seed: A whole number below 2³² that decides every draw.
+        x0: The model to start from, (d,); the problem's own start unless given.
+        participation: The share of clients drawn in each round, or an array (rounds, clients) of who answers.
         weights: w_i, (clients,), scaled to sum to one; the problem's own unless given.
-        stop: when to end early. It looks at the rounds that are measured.
-        progress: whether to show a progress bar.
-        callbacks: functions of a round's number and its measures by name; one that returns True ends the run there.
+        stop: When to end early. It looks at the rounds that are measured.
+        progress: Whether to show a progress bar.
+        callbacks: Functions of a round's number and its measures by name; one that returns True ends the run there.
         layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
-        checkpoint: a file, or a `Checkpoint`, to save to as the run goes, and to go on from if it is there.
-        iterates: whether to keep every round's model; by default up to ten million numbers.
-        devices: how many JAX devices, or which, share the clients equally; left open, a CPU's cores do where it pays.
-        measure_every: rounds from one measure to the next, NaN between; the last round is always measured. To measure
+        checkpoint: A file, or a `Checkpoint`, to save to as the run goes, and to go on from if it is there.
+        iterates: Whether to keep every round's model; by default up to ten million numbers.
+        devices: How many JAX devices, or which, share the clients equally; left open, a CPU's cores do where it pays.
+        measure_every: Rounds from one measure to the next, NaN between; the last round is always measured. To measure
             is to ask every client. By default 1, unless a round draws one client in a hundred or fewer of a problem
             that needs asking: then clients / drawn, rounded up.
-        chunk: how many clients visit the device at a time, while the data and states of all stay on the host, where
+        chunk: How many clients visit the device at a time, while the data and states of all stay on the host, where
             NumPy's memory-mapped arrays may hold them: for what exceeds the device's memory. The result is the same to
             rounding. Such a run does not search for x*: it has gap and distance if `problem.minimizer` was asked for.
 
@@ -155,19 +155,19 @@ def simulate_many(
     structure (another method, another k) form one program a structure.
 
     Args:
-        algorithms: one method for all runs, or a list with one each.
-        problems: one problem for all runs, or a list with one each.
-        plans: one plan for all runs, or a list with one each.
-        rounds: how many rounds each run plays.
-        seeds: one seed for all runs, or a list with one each.
-        x0: the model all start from, (d,); each problem's own start unless given.
-        participation: the share of clients drawn in each round, or an array (rounds, clients) of who answers.
+        algorithms: One method for all runs, or a list with one each.
+        problems: One problem for all runs, or a list with one each.
+        plans: One plan for all runs, or a list with one each.
+        rounds: How many rounds each run plays.
+        seeds: One seed for all runs, or a list with one each.
+        x0: The model all start from, (d,); each problem's own start unless given.
+        participation: The share of clients drawn in each round, or an array (rounds, clients) of who answers.
         weights: w_i of every problem, (clients,), scaled to sum to one; its own unless given.
-        stop: when a run ends early; the others go on.
-        progress: whether to show a progress bar.
+        stop: When a run ends early; the others go on.
+        progress: Whether to show a progress bar.
         layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
-        iterates: whether to keep every round's models; by default up to ten million numbers a run.
-        measure_every: rounds from one measure to the next, as in `simulate`.
+        iterates: Whether to keep every round's models; by default up to ten million numbers a run.
+        measure_every: Rounds from one measure to the next, as in `simulate`.
 
     Returns:
         The result of each run, in the order of the lists.

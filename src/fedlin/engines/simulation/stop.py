@@ -14,8 +14,8 @@ class Stop:
     """End the run at the first measured round in which a measure is at its limit.
 
     Args:
-        gap: the largest f(x) - f* to end at.
-        limits: the like of any other column by its name: `distance`, `grad_norm` and `loss` end a run when they are at
+        gap: The largest f(x) - f* to end at.
+        limits: The like of any other column by its name: `distance`, `grad_norm` and `loss` end a run when they are at
             most this, a metric, such as an accuracy, when it is at least this.
 
     >>> Stop(gap=1e-12)
