@@ -46,6 +46,7 @@ OUTER = (
     "sklearn",
     "trackers",
     "cli_errors",
+    "theory_cli",
 )
 HEAVY = (
     "pandas",
@@ -58,6 +59,7 @@ HEAVY = (
     "sklearn",
     "torch",
     "tensorboardX",
+    "clarabel",
     "mlflow",
     "dp_accounting",
     "marimo",

@@ -23,8 +23,8 @@ EDGES = (
     *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
     *("70", "100", "200", "500", "2000", "1000000"),
 )
-SMALLER = ("2.5", "3", "4.6")  # η̄L for clients among whom some have few steps
-LARGEST = ("3.5", "4", "4.4", "4.8", "5", "5.2", "5.4", "5.6")  # among which the fastest is sought
+SMALLER = ("3", "4.6")  # η̄L for clients among whom some have few steps
+LARGEST = ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")  # among which the fastest is sought
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
 STRONG = (4, 6, 12, 40)  # those that can take the largest steps
 _TOLERANCE = 1e-8
@@ -65,8 +65,9 @@ def chosen_steps(kappa: tuple[str, str]) -> list[Fraction]:
     rates = {}
     for eta_bar in map(Fraction, LARGEST):
         step = CommonStep((low, high), eta_bar)
-        kept = 1 - (1 - float(least_loss(step, STRONG))) * (1 - float(step.full_factor(STRONG[-1], low)))
-        rates[eta_bar] = -log(kept) if kept > 0 else 0.0
+        loss = proof_loss(sought_loss(least_loss(step, STRONG)))
+        kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(STRONG[-1], low)))
+        rates[eta_bar] = -log(kept)
     fastest = max(rates, key=lambda eta_bar: rates[eta_bar])
     # With one local step, and with two, nothing above these holds.
     limits = [Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4)]
@@ -83,9 +84,9 @@ def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
     step = CommonStep((low, high), eta_bar)
     served, least = clients_served(step)
     for room in _ROOM:
-        sought = room * (Fraction(115, 100) * least + Fraction(3, 1000))
+        sought = room * sought_loss(least)
         slopes = common_slopes(step, sought, served)
-        loss = round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
+        loss = proof_loss(sought)
         surplus = [proved_surplus(step, loss, slopes, first, last) for first, last in spans()]
         if all(s is not None and s >= 0 for s, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]):
             break
@@ -96,6 +97,16 @@ def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
         "slopes": [[decimal(slope) for slope in each] for each in slopes],
         "surplus": [None if value is None else decimal(value) for value in surplus],
     }
+
+
+def sought_loss(least: Fraction) -> Fraction:
+    """The loss at which slopes are sought: more than the least, so that there is surplus to spare."""
+    return Fraction(115, 100) * least + Fraction(3, 1000)
+
+
+def proof_loss(sought: Fraction) -> Fraction:
+    """The loss that is proved: more than slopes were sought with, so that proofs have room for rounding."""
+    return round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
 
 
 def clients_served(step: CommonStep) -> tuple[tuple[int, ...], Fraction]:
@@ -168,6 +179,28 @@ def most_surplus(step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], tau
         return float(bounds.program.solve(_TOLERANCE).numbers[unknown])
     except SolverError:
         return None
+
+
+def prove_row(row: Row) -> int:
+    """Prove all bounds of a row again; how many there are."""
+    low, high = (1 / Fraction(edge) for edge in reversed(row["kappa"]))
+    step = CommonStep((low, high), Fraction(row["eta_bar"]))
+    slopes = [(Fraction(a), Fraction(b), Fraction(c)) for a, b, c in row["slopes"]]
+    counts = [
+        (tau, Fraction(surplus))
+        for (first, last), surplus in zip(spans(), row["surplus"], strict=True)
+        for tau in range(first, last + 1)
+        if surplus is not None
+    ]
+    for tau, surplus in counts:
+        prove_client(step, Fraction(row["loss"]), slopes, tau, surplus)
+    return len(counts)
+
+
+def write(rows: Sequence[Row], out: Path) -> None:
+    """The table as it ships: one row a line."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    out.write_text(f'{{"steps": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def spans() -> Iterator[tuple[int, int]]:
