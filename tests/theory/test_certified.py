@@ -3,6 +3,7 @@
 import sys
 from fractions import Fraction
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_ranges_of_the_condition_number_leave_no_gap() -> None:
     edges = sorted({row.kappa for row in table()})
     assert edges[0][0] == 1.5
     assert edges[-1][1] == 1e6
-    assert all(this[1] == following[0] for this, following in zip(edges, edges[1:], strict=False))
+    assert all(this[1] == following[0] for this, following in pairwise(edges))
     for pair in edges:  # each with a step for clients that all have many local steps, and one that serves everyone
         rows = [row for row in table() if row.kappa == pair]
         assert any(row.surplus[0] >= 0 for row in rows), pair

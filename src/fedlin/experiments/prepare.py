@@ -42,8 +42,8 @@ class PreparedRun:
         """The plan, given the step size if it is a tuned one."""
         if self.planned.plan.eta == "certified" and (self.algorithm != fedlin() or self.planned.participation < 1):
             raise ArgumentError(
-                f'eta = "certified" is proved for FedLin with whole messages and all clients, not for {self.algorithm.name} '
-                f'with participation = {self.planned.participation:g}: give eta_bar = "tuned".'
+                f'eta = "certified" is proved for FedLin with whole messages and all clients, not for '
+                f'{self.algorithm.name} with participation = {self.planned.participation:g}: give eta_bar = "tuned".'
             )
         return build_method.plan(self.planned.plan, self.problem, rounds, tuned)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import theory
@@ -28,6 +27,7 @@ class NearestTheorem(NamedTuple):
 def nearest(problem: Problem, settings: Sliders, tau: NDArray[Any]) -> NearestTheorem:
     """Theorem 1 or the certified step for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
 
+    >>> import numpy as np
     >>> from fedlin.problems import least_squares
     >>> nearest(least_squares(clients=2, dim=20, samples=50), Sliders(down=50.0), np.array([1, 5])).name
     'Theorem 8'

@@ -30,8 +30,9 @@ STRONG = (4, 6, 12, 40)  # those that can take the largest steps
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
 _ENOUGH = Fraction(3, 2)  # how much more loss it may cost to serve clients with fewer steps too
-_ROOM = (Fraction(1), Fraction(4, 3), Fraction(2))  # how much more loss proofs are given, until they succeed
-_ATTEMPTS = 6  # at a proof, each with less surplus
+_ROOM = (Fraction(1), Fraction(4, 3), Fraction(2), Fraction(3))  # how much more loss is given, until proofs succeed
+_LEAST_SURPLUS = 0.01  # of clients that are to lack nothing, below which there is no room for proofs
+_ATTEMPTS = 4  # at a proof, each with less surplus
 
 Row = dict[str, Any]
 
@@ -87,16 +88,24 @@ def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
         sought = room * sought_loss(least)
         slopes = common_slopes(step, sought, served)
         loss = proof_loss(sought)
-        surplus = [proved_surplus(step, loss, slopes, first, last) for first, last in spans()]
-        if all(s is not None and s >= 0 for s, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]):
-            break
-    return {
-        "kappa": list(kappa),
-        "eta_bar": decimal(step.eta_bar),
-        "loss": decimal(loss),
-        "slopes": [[decimal(slope) for slope in each] for each in slopes],
-        "surplus": [None if value is None else decimal(value) for value in surplus],
-    }
+        guesses = [guessed_surplus(step, loss, slopes, first, last) for first, last in spans()]
+        needed = [guess for guess, (first, _) in zip(guesses, spans(), strict=True) if first >= served[0]]
+        if any(guess is None or guess < _LEAST_SURPLUS for guess in needed):
+            continue
+        surplus = [
+            None if guess is None else proved_surplus(step, loss, slopes, first, last, guess)
+            for guess, (first, last) in zip(guesses, spans(), strict=True)
+        ]
+        proved = [value for value, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]]
+        if all(value is not None and value >= 0 for value in proved):
+            return {
+                "kappa": list(kappa),
+                "eta_bar": decimal(step.eta_bar),
+                "loss": decimal(loss),
+                "slopes": [[decimal(slope) for slope in each] for each in slopes],
+                "surplus": [None if value is None else decimal(value) for value in surplus],
+            }
+    raise SolverError(f"η̄ = {decimal(eta_bar)}/L is not proved for κ from {kappa[0]} to {kappa[1]}.")
 
 
 def sought_loss(least: Fraction) -> Fraction:
@@ -150,14 +159,19 @@ def common_slopes(step: CommonStep, loss: Fraction, served: Sequence[int]) -> tu
     raise SolverError(f"no slopes serve clients with {served} local steps.")
 
 
+def guessed_surplus(step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int) -> float | None:
+    """The least of the largest surpluses that the solver finds for some of these numbers of steps."""
+    tried = sorted({first, min(last, 30), min(last, 60)})
+    found = [guess for tau in tried if (guess := most_surplus(step, loss, slopes, tau)) is not None]
+    return min(found) if found else None
+
+
 def proved_surplus(
-    step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int
+    step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int, guess: float
 ) -> Fraction | None:
     """A surplus that is proved for every number of steps from the first to the last, or None where none is."""
-    guesses = [guess for tau in {first, min(last, 30)} if (guess := most_surplus(step, loss, slopes, tau)) is not None]
-    if not guesses:
-        return None
-    surplus = to_decimal(min(guesses) - 0.005 - 0.1 * abs(min(guesses)), 3)
+    # Half of what there is to spare is left to the proofs, which succeed the more easily.
+    surplus = to_decimal(guess / 2 if guess > 0 else 1.2 * guess - 0.05, 3)
     tau = first
     for _ in range(_ATTEMPTS):
         try:
@@ -167,7 +181,7 @@ def proved_surplus(
             return surplus
         except SolverError:
             # A proof for less surplus follows from one for more: only those still to come are tried again.
-            surplus = to_decimal(float(surplus) - 0.01 - abs(float(surplus)) / 5, 3)
+            surplus = to_decimal(float(surplus) / 4 if surplus > 0 else 1.5 * float(surplus) - 0.05, 3)
     return None
 
 
