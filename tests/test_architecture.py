@@ -25,6 +25,8 @@ INNER = (
     "payloads",
     "compressors",
     "links",
+    "layers",
+    "fingerprint",
     "privacy",
     "plan",
     "layout",
@@ -61,6 +63,7 @@ HEAVY = (
     "tensorboardX",
     "clarabel",
     "mlflow",
+    "optax",
     "dp_accounting",
     "marimo",
 )

@@ -6,6 +6,7 @@ from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
 
+import fedlin
 from fedlin import trackers
 from fedlin.cli import app
 
@@ -44,6 +45,7 @@ FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
     "theory.exact": ("exact", _exact),
     "playground": ("playground", _command("playground", "--no-browser")),
+    "server_optimizer": ("optax", lambda: fedlin.server_optimizer(fedlin.fedavg(), None)),
     "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
     "trackers.mlflow": ("mlflow", trackers.mlflow),
 }

@@ -81,7 +81,7 @@ def test_each_entry_of_the_model_has_its_own_penalty(kind: str) -> None:
         ({"row_weights": [[1.0] * 4, [1.0] * 9, [1.0] * 2]}, r"row_weights of client 0 has shape \(4,\) for 5 rows"),
         ({"row_weights": [[1.0] * 5, [-1.0] * 9, [1.0] * 2]}, "none may be negative"),
         ({"row_weights": [[1.0] * 5, [1.0] * 9, [0.0] * 2]}, "at least one must be above 0"),
-        ({"row_weights": 3.0}, "row_weights must have an array"),
+        ({"row_weights": 3.0}, "row_weights = 3.0 is not allowed"),
     ],
 )
 @pytest.mark.parametrize("kind", ["regression", "logistic", "poisson"])

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.checks import one_of, positive_integer
+from fedlin.checks import instance_of, one_of, positive_integer, true_or_false
 from fedlin.core import Key, Scalar, Vector
-from fedlin.errors import ArgumentError, DataError
+from fedlin.errors import DataError
 from fedlin.problems.noise import with_sampling
 from fedlin.problems.objective import (
     Data,
@@ -73,11 +73,10 @@ def minibatch(problem: P, size: int, *, replace: bool = True, last: str = "short
     >>> fedlin.epochs(problem, 2).tolist()
     [12, 12]
     """
-    rows = problem.rows()
+    rows = instance_of("problem", problem, Problem, "a fedlin Problem").rows()
     size = positive_integer("size", size)
     one_of("last", last, ("short", "drop"))
-    if not isinstance(replace, bool):
-        raise ArgumentError(f"replace = {replace!r} is not allowed: give True or False.")
+    true_or_false("replace", replace)
     lengths = np.asarray(rows.lengths)
     if not replace and last == "drop" and lengths.min() < size:
         raise DataError(

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import nonnegative, positive_integer
+from fedlin.checks import fits_memory, nonnegative, positive_integer, random_seed
 from fedlin.core import Scalar, Vector
 from fedlin.problems.quadratic import Quadratic
 from fedlin.problems.rows import Sheet, drawable_rows, stack_rows
 
 
 def _loss_rows(sheet: Sheet, x: Vector) -> Scalar:
-    return sheet.weight @ (sheet.X @ x - sheet.y) ** 2 / 2 + sheet.l2 * (x @ x) / 2
+    return sheet.weight @ (sheet.X @ x - sheet.y) ** 2 / 2 + (sheet.l2 * x) @ x / 2
 
 
 def _grad_rows(sheet: Sheet, x: Vector) -> Vector:
@@ -73,7 +73,8 @@ def least_squares(
     """
     clients, dim = positive_integer("clients", clients), positive_integer("dim", dim)
     samples, alpha = positive_integer("samples", samples), nonnegative("alpha", alpha)
-    draw = np.random.default_rng(seed)
+    fits_memory(f"the rows of {clients} clients", 4 * clients * samples * dim)
+    draw = np.random.default_rng(random_seed(seed))
     A = draw.standard_normal((clients, samples, dim))
     u = np.sqrt(alpha) * draw.standard_normal((clients, 1))  # u_i, one number a client
     truth = u + draw.standard_normal((clients, dim))  # x_i

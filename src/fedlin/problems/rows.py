@@ -1,6 +1,6 @@
 """Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of
+from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
@@ -44,8 +44,11 @@ def stack_rows(
     A model has `outputs` entries for each feature, so many as an array of `l2` must have.
     """
     one_of("reduction", reduction, ("mean", "sum"))
+    X, y, row_weights = (_without_pandas(parts) for parts in (X, y, row_weights))
     _check_clients("X", X)
     _check_clients("y", y)
+    if row_weights is not None:
+        _check_clients("row_weights", row_weights)
     if len(X) != len(y):  # type: ignore[arg-type]
         raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
     if len(X) == 0:  # type: ignore[arg-type]
@@ -67,6 +70,7 @@ def stack_rows(
         if labels.shape != (len(rows),):
             raise DataError(f"y of client {i} has shape {labels.shape} for {len(rows)} rows: give ({len(rows)},).")
     dtype = np.result_type(*features)
+    _check_sizes(features, targets, dtype)
     counts = np.array([len(rows) for rows in features], np.int32)
     longest = int(counts.max())
     if longest > BLOCK:
@@ -82,9 +86,22 @@ def stack_rows(
     return Sheet(*stacked)
 
 
+def _check_sizes(features: Iterable[Array], targets: Iterable[Array], dtype: Any) -> None:
+    """Refuse numbers so large that the curvature, a sum of their squares, could overflow."""
+    most = float(np.finfo(dtype).max) ** (1 / 3)
+    for name, parts in (("X", features), ("y", targets)):
+        for i, part in enumerate(parts):
+            largest = float(np.abs(part).max())
+            if largest > most:
+                raise DataError(
+                    f"{name} of client {i} holds numbers up to {largest:.2g}, whose squares overflow in "
+                    f"{np.dtype(dtype)}: scale them to at most {most:.0e}, for example by their standard deviation."
+                )
+
+
 def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
     """The weights of one client's rows."""
-    if not hasattr(row_weights, "__len__") or len(row_weights) <= client:
+    if len(row_weights) <= client:
         raise DataError("row_weights must have an array of weights for every client, as y has.")
     weights = finite(f"row_weights of client {client}", row_weights[client])
     if weights.shape != (rows,):
@@ -98,7 +115,7 @@ def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
 
 def _penalties(l2: Any, clients: int, dim: int, dtype: Any) -> Array:
     """l2 of every client, a number or one for each entry of the model."""
-    if np.ndim(l2) == 0:
+    if shape_of("l2", l2) == ():
         return np.full(clients, nonnegative("l2", l2), dtype)
     values = finite("l2", l2)
     if values.shape != (dim,) or np.any(values < 0):
@@ -120,6 +137,7 @@ def _even(X: Any, y: Any) -> bool:
 
 def _as_it_is(X: Array, y: Array, l2: Any, reduction: str, outputs: int) -> Sheet:
     """Clients of equal length without a copy of their features, so that a memory-mapped file stays on disk."""
+    _check_sizes(X, y, X.dtype)
     clients, rows, features = X.shape
     weight = np.broadcast_to(np.asarray(1 / rows if reduction == "mean" else 1, X.dtype), y.shape)
     counts = np.full(clients, rows, np.int32)
@@ -148,11 +166,27 @@ def sum_over_rows(part: Callable[[Sheet], T], sheet: Sheet) -> T:
     return total
 
 
+def _without_pandas(parts: Any) -> Any:
+    return parts.to_numpy() if hasattr(parts, "to_numpy") else parts
+
+
 def _check_clients(name: str, parts: Any) -> None:
-    if not hasattr(parts, "__len__") or np.ndim(parts[0] if len(parts) else parts) == 0:
+    """Refuse what is neither an array with an axis of clients nor a list with an entry for each."""
+    listed = isinstance(parts, list | tuple) or (
+        hasattr(parts, "ndim") and hasattr(parts, "__array__") and parts.ndim > 0
+    )
+    if not listed or (len(parts) and _axes(parts[0]) == 0):
         raise DataError(
-            f"{name} = {parts!r:.80} is not allowed: give an array with one more axis, the clients', or a list."
+            f"{name} = {shown(parts)} is not allowed: give an array with one more axis, the clients', or a list."
         )
+
+
+def _axes(part: Any) -> int:
+    """The number of axes of one client's part, two where it is sparse or its rows differ in length."""
+    try:
+        return 2 if is_sparse(part) else np.ndim(part)
+    except ValueError:
+        return 2
 
 
 def dense(X: Any) -> Any:

@@ -16,7 +16,7 @@ from scipy.special import softmax as probabilities
 
 from fedlin.checks import positive_integer
 from fedlin.core import Scalar, Vector
-from fedlin.errors import DataError, UnknownError
+from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
@@ -25,6 +25,7 @@ from fedlin.problems.rows import Sheet, drawable_rows, largest_eigenvalues, stac
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
+MOST_CLASSES = 2**20  # more are labels that are no classes
 
 
 @cache
@@ -158,6 +159,8 @@ def softmax(
     9
     """
     count = _count_classes(y) if classes is None else positive_integer("classes", classes)
+    if count > MOST_CLASSES:
+        raise ArgumentError(f"classes = {count} is not allowed: give at most {MOST_CLASSES}.")
     sheet = stack_rows(X, y, l2, reduction, row_weights, count)
     labels = sheet.y[sheet.weight > 0]
     if np.any(labels != np.round(labels)) or labels.min() < 0 or labels.max() >= count or count < 2:
@@ -172,6 +175,6 @@ def _count_classes(y: Any) -> int:
     """One more than the largest label; what is wrong with the labels is for `stack_rows` to say."""
     try:
         largest = max(float(np.max(np.asarray(part, np.float64), initial=0.0)) for part in y)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 2
-    return int(largest) + 1 if np.isfinite(largest) and abs(largest) < 2**31 else 2
+    return int(largest) + 1 if np.isfinite(largest) else 2

@@ -10,8 +10,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from fedlin import problems
+from fedlin.checks import shown
 from fedlin.core import Algorithm
-from fedlin.errors import DataError
+from fedlin.errors import ArgumentError, DataError
 from fedlin.sklearn.linear_estimator import LinearEstimator, Target
 from fedlin.sklearn.rescaled_rounds import LinearModel
 
@@ -90,7 +91,13 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         if len(self.classes_) < 2:
             raise DataError(f"y holds one class only, {self.classes_.tolist()}: give rows of at least two classes.")
         if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, y)
+            try:
+                weights = weights * compute_sample_weight(self.class_weight, y)
+            except Exception as cause:  # scikit-learn's own checks raise errors of several kinds
+                raise ArgumentError(
+                    f"class_weight = {shown(self.class_weight)} is not allowed: give a dictionary of classes, "
+                    f'"balanced" or None ({cause}).'
+                ) from cause
         if self._two_scores():
             return Target(LinearModel(problems.logistic, _slope_binary, _bend_binary), 2.0 * codes - 1, weights)
         classes = len(self.classes_)

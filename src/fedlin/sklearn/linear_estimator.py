@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedlin import algorithms, data
-from fedlin.checks import nonnegative, positive, positive_integer
+from fedlin.checks import nonnegative, positive, positive_integer, shape_of, shown, true_or_false
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError, DataError
 from fedlin.plan import Plan
@@ -118,9 +118,11 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _minimise(self, target: Target, X: Any, clients: Any) -> tuple[Array, Array]:
         """Coefficients and intercepts in the units of X; a warning where they are not the minimiser's."""
         algorithm = self._algorithm()
+        for name in ("fit_intercept", "warm_start"):
+            true_or_false(name, getattr(self, name))
         l2, rounds = nonnegative("l2", self.l2), positive_integer("rounds", self.rounds)
         tol, step = positive("tol", self.tol), None if self.step is None else positive("step", self.step)
-        seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
+        seed = _seed(self.random_state)
         kept = target.weights > 0  # a row that counts nothing must not make a client of its own
         part = _partition(clients, X.shape[0], seed, kept)
         X_each, y_each = part.take(X[kept], target.y[kept])
@@ -154,9 +156,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _algorithm(self) -> Algorithm[Any, Any]:
         if isinstance(self.method, Algorithm):
             return self.method
-        if self.method not in METHODS:
+        if not isinstance(self.method, str) or self.method not in METHODS:
             raise ArgumentError(
-                f"method = {self.method!r} is not allowed: give an Algorithm, or one of {', '.join(METHODS)}."
+                f"method = {shown(self.method)} is not allowed: give an Algorithm, or one of {', '.join(METHODS)}."
             )
         return METHODS[self.method]()
 
@@ -203,11 +205,21 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _seed(random_state: Any) -> int:
+    """A seed from what scikit-learn takes as random_state, 0 for None."""
+    if random_state is None:
+        return 0
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except (TypeError, ValueError) as cause:
+        raise ArgumentError(f"random_state = {shown(random_state)} is not allowed: {cause}.") from cause
+
+
 def _partition(clients: Any, rows: int, seed: int, kept: Array) -> data.Partition:
     """Whose row each kept one is."""
     if clients is None:
         return data.iid(int(kept.sum()), 1)
-    if np.ndim(clients) == 0:
+    if shape_of("clients", clients, DataError) == ():
         return data.iid(int(kept.sum()), positive_integer("clients", clients), seed=seed)
     if np.shape(clients) != (rows,):
         raise DataError(f"clients has shape {np.shape(clients)} for {rows} rows: give one name a row, or one number.")
