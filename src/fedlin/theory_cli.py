@@ -38,10 +38,10 @@ def table(
 
     Leaves with 2 where the request cannot be met.
     """
-    from fedlin.theory.exact.build_table import EDGES, build, write
+    from fedlin.theory.exact.build_table import build, write
 
     with cli_errors():
-        rows = build(EDGES, finished, jobs)
+        rows = build(finished, jobs)
         write(rows, out)
         typer.echo(f"{len(rows)} steps in {out}")
 

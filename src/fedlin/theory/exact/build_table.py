@@ -23,8 +23,11 @@ EDGES = (
     *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
     *("70", "100", "200", "500", "2000", "1000000"),
 )
-SMALLER = ("3", "4.6")  # η̄L for clients among whom some have few steps
-LARGEST = ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")  # among which the fastest is sought
+# For smaller steps, whose loss is small, a coarser one will do.
+COARSE_EDGES = ("1.5", "2", "3", "4", "6", "10", "16", "25", "50", "200", "2000", "1000000")
+LARGEST = ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")  # η̄L, among which the fastest is sought
+BETWEEN = "4.6"  # for three local steps, where the fastest step is beyond them
+MANY = "3"  # where some clients take one local step and most take many
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
 STRONG = (4, 6, 12, 40)  # those that can take the largest steps
 _TOLERANCE = 1e-8
@@ -37,31 +40,25 @@ _ATTEMPTS = 4  # at a proof, each with less surplus
 Row = dict[str, Any]
 
 
-def build(edges: Sequence[str], finished: Path, jobs: int = 1) -> list[Row]:
+def build(finished: Path, jobs: int = 1) -> list[Row]:
     """The rows of the table; those in the file `finished` are taken from it, and new ones are added to it."""
-    ranges = list(pairwise(edges))
     known = [json.loads(line) for line in finished.read_text().splitlines()] if finished.exists() else []
-    done = {(*row["kappa"], row["eta_bar"]) for row in known}
     with ProcessPoolExecutor(jobs) as pool:
-        steps = [
-            (pair, eta_bar)
-            for pair, each in zip(ranges, pool.map(chosen_steps, ranges), strict=True)
-            for eta_bar in each
-        ]
+        ranges, coarse = list(pairwise(EDGES)), list(pairwise(COARSE_EDGES))
+        steps = list(zip(ranges, pool.map(fastest_step, ranges), strict=True))
+        steps += [(pair, eta_bar) for pair in coarse for eta_bar in smaller_steps(pair)]
+        done = {(*row["kappa"], row["eta_bar"]): row for row in known}
         missing = [(pair, eta_bar) for pair, eta_bar in steps if (*pair, decimal(eta_bar)) not in done]
         for row in pool.map(certify_step, *zip(*missing, strict=True)) if missing else ():
             with finished.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            known.append(row)
-    order = {edge: number for number, edge in enumerate(edges)}
-    return sorted(
-        (row for row in known if tuple(row["kappa"]) in ranges),
-        key=lambda row: (order[row["kappa"][0]], float(row["eta_bar"])),
-    )
+            done[*row["kappa"], row["eta_bar"]] = row
+    rows = [done[*pair, decimal(eta_bar)] for pair, eta_bar in steps]
+    return sorted(rows, key=lambda row: (float(row["kappa"][0]), float(row["eta_bar"])))
 
 
-def chosen_steps(kappa: tuple[str, str]) -> list[Fraction]:
-    """The steps worth certifying for a range of κ: the fastest, and smaller ones for clients with few local steps."""
+def fastest_step(kappa: tuple[str, str]) -> Fraction:
+    """The step with the fastest rate for a range of κ and clients with many local steps."""
     low, high = (1 / Fraction(edge) for edge in reversed(kappa))
     rates = {}
     for eta_bar in map(Fraction, LARGEST):
@@ -69,14 +66,19 @@ def chosen_steps(kappa: tuple[str, str]) -> list[Fraction]:
         loss = proof_loss(sought_loss(least_loss(step, STRONG)))
         kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(STRONG[-1], low)))
         rates[eta_bar] = -log(kept)
-    fastest = max(rates, key=lambda eta_bar: rates[eta_bar])
+    return max(rates, key=lambda eta_bar: rates[eta_bar])
+
+
+def smaller_steps(kappa: tuple[str, str]) -> list[Fraction]:
+    """Steps for clients among whom some take few local steps."""
+    high = 1 / Fraction(kappa[0])
     # With one local step, and with two, nothing above these holds.
-    limits = [Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4)]
-    steps = [fastest, *limits]
-    for eta_bar in map(Fraction, SMALLER):
-        if eta_bar < fastest and all(abs(eta_bar / other - 1) > Fraction(5, 100) for other in steps):
-            steps.append(eta_bar)
-    return sorted(step for step in steps if step <= fastest)
+    one, two = (Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4))
+    return sorted(
+        {one, two}
+        | ({Fraction(MANY)} if two > Fraction(MANY) else set())
+        | ({Fraction(BETWEEN)} if float(kappa[0]) >= 10 else set())
+    )
 
 
 def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
