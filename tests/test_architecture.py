@@ -49,6 +49,7 @@ OUTER = (
     "sklearn",
     "trackers",
     "cli_errors",
+    "theory_cli",
 )
 HEAVY = (
     "pandas",
@@ -61,6 +62,7 @@ HEAVY = (
     "sklearn",
     "torch",
     "tensorboardX",
+    "clarabel",
     "mlflow",
     "optax",
     "dp_accounting",

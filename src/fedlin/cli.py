@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedlin import theory_cli as theory
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy import deploy_cli as federation
 from fedlin.experiments import experiments_cli as experiments
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(federation.app, name="federation")
+app.add_typer(theory.app, name="theory")
 
 
 def _version(asked: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedlin
 from fedlin.cli import app
 from fedlin.experiments.advise import predicted
 from fedlin.experiments.build_method import algorithm
@@ -77,11 +78,15 @@ def test_missing_clients_and_mini_batches_get_methods_that_bear_them() -> None:
 
 def test_theory_s_rounds_are_those_of_its_bound() -> None:
     problem = least_squares(clients=3, dim=10, samples=40)
-    kappa, ratio = problem.condition, 1e9
-    rounds = promised(Candidate("fedlin", {}, ""), problem, ratio)
+    kappa, ratio, tau = problem.condition, 1e9, [2, 5, 9]
+    rounds = promised(Candidate("fedlin", {}, ""), problem, tau, ratio)
     assert rounds is not None
-    assert (1 - 1 / (6 * kappa)) ** rounds == pytest.approx(1 / ratio, rel=1e-6)
-    assert promised(Candidate("compressed", {"k": 1}, ""), problem, ratio) is None
+    certified = fedlin.theory.bounds.certified(problem, tau, int(np.ceil(rounds)), 1.0)
+    assert kappa * certified[-1] <= 1 / ratio < kappa * certified[-2]
+    assert promised(Candidate("compressed", {"k": 1}, ""), problem, tau, ratio) is None
+    descent = promised(Candidate("gradient_descent", {}, ""), problem, tau, ratio)
+    assert descent is not None
+    assert (1 - 1 / kappa) ** descent == pytest.approx(1 / ratio, rel=1e-6)
 
 
 def test_a_floor_is_not_taken_for_slow_progress() -> None:

@@ -285,6 +285,21 @@ def test_every_theorem_that_makes_a_plan_can_be_named() -> None:
     assert np.all(thm1.eta == theory.strongly_convex(problem, 2).eta)
 
 
+def test_the_certified_step_needs_no_tuning_and_is_fedlins_alone(tmp_path: Path) -> None:
+    certified = {"plan": {"tau": {"low": 2, "high": 9}, "eta": "certified"}, "algorithm": [{"name": "fedlin"}]}
+    (run,) = prepare(load(write(tmp_path, **certified)))
+    made = run.plan(5)
+    np.testing.assert_array_equal(made.eta, theory.certified(run.problem, made.tau).eta)
+    assert not run.planned.plan.tuned
+    for changes in (
+        {"algorithm": [{"name": "fedavg"}]},
+        {"algorithm": [{"name": "fedlin", "uplink": "top_k(2)"}]},
+        {"participation": 0.5},
+    ):
+        with pytest.raises(ArgumentError, match="proved for FedLin"):
+            prepare(load(write(tmp_path, **{**certified, **changes})))
+
+
 def test_every_method_is_listed_with_what_it_is() -> None:
     listed = {item.name: item for item in catalogue.methods()}
     assert set(listed) == set(fedlin.algorithms.__all__)

@@ -16,7 +16,7 @@ from fedlin import theory
 from fedlin.cli import app
 from fedlin.playground import launch as serve
 from fedlin.playground.curves import figure, plot, study
-from fedlin.playground.sliders import Sliders
+from fedlin.playground.sliders import CERTIFIED, Sliders
 from fedlin.playground.theorem import nearest
 
 PROBLEM = fedlin.problems.least_squares(clients=10, dim=20, samples=200, alpha=10.0)
@@ -66,6 +66,19 @@ def test_theorem_9_covers_smaller_steps_and_both_measures(step: float, measure: 
     assert (getattr(found.runs["FedLin"], measure) <= found.bound).all()
 
 
+@pytest.mark.parametrize("measure", ["gap", "distance"])
+def test_the_certified_step_stands_on_the_same_slider(measure: str) -> None:
+    found = study(Sliders(step=CERTIFIED, measure=measure))
+    np.testing.assert_allclose(found.eta_bar / TAU, fedlin.theory.certified(PROBLEM, TAU).eta)
+    assert found.bound is not None
+    run = found.runs["FedLin"]
+    assert (getattr(run, measure) <= found.bound * (1 + 1e-9) + 1e-30).all()
+    assert "the certified ones" in found.explanation
+    assert "what the certified step guarantees" in found.explanation
+    # With fewer entries a message it is a number like any other.
+    assert not Sliders(step=CERTIFIED, up=50).certified
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -81,7 +94,7 @@ def test_theorem_9_covers_smaller_steps_and_both_measures(step: float, measure: 
     ],
 )
 def test_where_no_theorem_applies_the_page_says_why(settings: Sliders, why: str) -> None:
-    assert why in nearest(PROBLEM, settings).why_not
+    assert why in nearest(PROBLEM, settings, TAU).why_not
 
 
 def test_other_methods_send_everything_and_stand_beside_fedlins_bound() -> None:

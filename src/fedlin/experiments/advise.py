@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin import theory
 from fedlin.columns import write
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
@@ -116,18 +117,22 @@ def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target:
         results.update(zip(values, runs, strict=True))
         return [trial(value, run, measure, [target]) for value, run in zip(values, runs, strict=True)]
 
-    best = search(attempt, TuningConfig(), 1 / problem.smoothness)
-    run = results[best.value]
+    if candidate.certified:
+        step = float((theory.certified(problem, _tau(prepared)).eta * _tau(prepared))[0])
+        attempt([step])
+    else:
+        step = search(attempt, TuningConfig(), 1 / problem.smoothness).value
+    run = results[step]
     curve = getattr(run, measure)
     rounds = inf if run.status == "diverged" else predicted(curve, target)
     ratio = curve[0] / target
     return Forecast(
         candidate,
-        best.value,
+        step,
         rounds,
         _continued(run.bytes, rounds),
         _continued(run.gradients, rounds),
-        promised(candidate, problem, ratio) if measure == "gap" and ratio > 1 else None,
+        promised(candidate, problem, _tau(prepared), ratio) if measure == "gap" and ratio > 1 else None,
     )
 
 
@@ -182,9 +187,11 @@ def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: floa
 
 
 def _plan(candidate: Candidate, prepared: PreparedRun, step: float) -> Plan:
-    if candidate.tau is not None:
-        return Plan(candidate.tau, step)
-    return Plan.scaled(build_method.steps(prepared.planned.plan.tau, prepared.problem.clients), step)
+    return Plan.scaled(_tau(prepared), step) if candidate.tau is None else Plan(candidate.tau, step)
+
+
+def _tau(prepared: PreparedRun) -> NDArray[np.integer[Any]]:
+    return build_method.steps(prepared.planned.plan.tau, prepared.problem.clients)
 
 
 def advice_tables(advice: Advice, goal: str) -> tuple[TextTable, ...]:
@@ -234,6 +241,8 @@ def recommendation(advice: Advice) -> str:
         return "No candidate is on its way to the target: raise the target, or look at the data first."
     candidate = best.candidate
     step = f"eta = {best.step:g}" if candidate.one_step_size else f"eta_bar = {best.step:g}"
+    if candidate.certified:
+        step = 'eta = "certified"'
     tau = [] if candidate.tau is None else [f"tau = {candidate.tau}"]
     lines = ["[[algorithm]]", f'name = "{candidate.method}"']
     lines += [f"{name} = {_toml(value)}" for name, value in candidate.arguments.items()]

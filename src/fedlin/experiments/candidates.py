@@ -4,18 +4,25 @@ from collections.abc import Iterator
 from math import log, log1p, sqrt
 from typing import Any, NamedTuple
 
+from numpy.typing import ArrayLike
+
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
+from fedlin.theory.certified import certified_factors
 
 
 class Candidate(NamedTuple):
-    """A method with its arguments; `tau` where it takes its own number of local steps instead of the plan's."""
+    """A method with its arguments; `tau` where it takes its own number of local steps instead of the plan's.
+
+    A `certified` one takes the certified step, and none is sought.
+    """
 
     method: str
     arguments: dict[str, Any]
     why: str
     tau: int | None = None
     alias: str = ""
+    certified: bool = False
 
     @property
     def one_step_size(self) -> bool:
@@ -54,6 +61,8 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
         return
     yield Candidate("gradient_descent", {}, "the yardstick: one gradient a round", tau=1)
     yield Candidate("fedlin", {}, "the paper's method, whole messages")
+    if _condition(problem) is not None:
+        yield Candidate("fedlin", {}, "proved, at a step nobody has to tune", alias="fedlin, certified", certified=True)
     yield Candidate("scaffold", {}, "control variates instead of a second exchange")
     yield Candidate("fedlin", _cast("cast('float16')"), "every value in half precision", alias="fedlin, float16")
     for k in sorted({max(1, problem.dim // 20), max(1, problem.dim // 5)} - {problem.dim}):
@@ -66,8 +75,9 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
             f"{k} of {problem.dim} entries up in half precision, five bits an entry down",
             alias=f"fedlin, {k} up",
         )
-    steps = _root_condition(problem)
-    if steps is not None and steps > 1:
+    kappa = _condition(problem)
+    steps = 1 if kappa is None else round(sqrt(kappa))
+    if steps > 1:
         yield Candidate("scaffnew", {}, f"{steps} local steps on average, √κ rounds", tau=steps)
 
 
@@ -78,24 +88,23 @@ def _cast(values: str) -> dict[str, str]:
     return {"uplink": f"innovation({values})", "downlink": values, "model_uplink": values, "model_downlink": values}
 
 
-def promised(candidate: Candidate, problem: Problem, ratio: float) -> float | None:
+def promised(candidate: Candidate, problem: Problem, tau: ArrayLike, ratio: float) -> float | None:
     """The rounds in which theory promises to shrink the gap by `ratio`, at the steps it asks for; None where unknown.
 
-    FedLin: (1 - 1/(6κ))^T, Theorem 1 of its paper. Gradient descent: (1 - 1/κ)^T. Scaffnew: (1 - 1/κ) a step and √κ
-    steps a round, Theorem 3.6 of its paper.
+    FedLin: the certified rate of the squared distance, within a factor of κ the gap's. Gradient descent: (1 - 1/κ)^T.
+    Scaffnew: (1 - 1/κ) a step and √κ steps a round, Theorem 3.6 of its paper.
     """
-    try:
-        kappa = problem.condition
-    except UnknownError:
+    kappa = _condition(problem)
+    if candidate.arguments or kappa is None or kappa == 1:
         return None
-    if candidate.arguments or kappa == 1:
-        return None
-    shrinks = {"fedlin": 1 / (6 * kappa), "gradient_descent": 1 / kappa, "scaffnew": 1 / sqrt(kappa)}
+    if candidate.method == "fedlin":
+        return log(kappa * ratio) / -log(float(certified_factors(problem, tau, 1)[0]))
+    shrinks = {"gradient_descent": 1 / kappa, "scaffnew": 1 / sqrt(kappa)}
     return log(ratio) / -log1p(-shrinks[candidate.method]) if candidate.method in shrinks else None
 
 
-def _root_condition(problem: Problem) -> int | None:
+def _condition(problem: Problem) -> float | None:
     try:
-        return round(sqrt(problem.condition))
+        return problem.condition
     except UnknownError:
         return None

@@ -224,7 +224,10 @@ class PlanConfig(Section):
         ),
     ] = 1
     eta: (
-        Annotated[float | str, Field(description='a number above 0, "tuned", or a theorem such as "strongly_convex"')]
+        Annotated[
+            float | str,
+            Field(description='a number above 0, "tuned", "certified", or a theorem such as "strongly_convex"'),
+        ]
         | None
     ) = None
     eta_bar: Annotated[

@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedlin.algorithms import fedlin
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.stop import Stop
-from fedlin.errors import FedLinError, UnknownError
+from fedlin.errors import ArgumentError, FedLinError, UnknownError
 from fedlin.experiments import build_method
 from fedlin.experiments.build_problem import BuiltProblem, build_problem
 from fedlin.experiments.config import ExperimentConfig
@@ -39,6 +40,11 @@ class PreparedRun:
 
     def plan(self, rounds: int, tuned: float | None = None) -> Plan:
         """The plan, given the step size if it is a tuned one."""
+        if self.planned.plan.eta == "certified" and (self.algorithm != fedlin() or self.planned.participation < 1):
+            raise ArgumentError(
+                f'eta = "certified" is proved for FedLin with whole messages and all clients, not for '
+                f'{self.algorithm.name} with participation = {self.planned.participation:g}: give eta_bar = "tuned".'
+            )
         return build_method.plan(self.planned.plan, self.problem, rounds, tuned)
 
     def fingerprint(self) -> str:

@@ -34,7 +34,7 @@ def _() -> tuple[mo.ui.dictionary]:
     controls = mo.ui.dictionary(
         {
             "method": choice("method", tuple(METHODS)),
-            "step": slider("step size, times the theorem's", [2.0**power for power in range(-2, 9)], 1.0),
+            "step": slider("step size: 1 the theorem's, 32 certified", [2.0**power for power in range(-2, 9)], 1.0),
             "local_steps": slider("local steps, at most", [1, 2, 5, 10, 20, 50, 100], 20),
             "clients": slider("clients", [2, 5, 10, 20, 50], 10),
             "alpha": slider("heterogeneity α", [0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0], 10.0),

@@ -33,6 +33,7 @@ class Study:
 
     settings: Sliders
     theorem: NearestTheorem
+    theorem_1: float  # η̄ of Theorem 1
     eta_bar: float  # η̄
     runs: dict[str, Result]
     bound: Array | None
@@ -52,6 +53,9 @@ class Study:
     def explanation(self) -> str:
         """The step, in what unit, and whether there is a bound."""
         step = f"Step sizes η_i = {self.eta_bar:.3g}/τ_i, {self.settings.step:g} × those of {self.theorem.name}"
+        if self.settings.certified:
+            times = self.eta_bar / self.theorem_1
+            step = f"Step sizes η_i = {self.eta_bar:.3g}/τ_i, the certified ones, {times:.3g} × those of Theorem 1"
         if self.bound is None:
             return f"{step}. No bound is drawn: {self.theorem.why_not}."
         return f"{step}. The dashed line is what {self.theorem.name} guarantees for FedLin."
@@ -64,9 +68,9 @@ def study(settings: Sliders) -> Study:
     ['SCAFFOLD', 'FedLin', 'FedAvg']
     """
     problem = _problem(settings.clients, settings.alpha)
-    theorem = nearest(problem, settings)
-    eta_bar = settings.step * theorem.eta_bar
     tau = draw_steps(settings.clients, 1, settings.local_steps)
+    theorem = nearest(problem, settings, tau)
+    eta_bar = theorem.eta_bar if settings.certified else settings.step * theorem.eta_bar
     runs = {
         label: simulate(method, problem, _plan(method.name, tau, eta_bar), ROUNDS, iterates=False)
         for label, method in _methods(settings).items()
@@ -75,7 +79,7 @@ def study(settings: Sliders) -> Study:
     if not theorem.why_not:
         start = float(getattr(runs[FEDLIN], settings.measure)[0])
         bound = theorem.promises[settings.measure](runs[FEDLIN].rounds, start)
-    return Study(settings, theorem, eta_bar, runs, bound)
+    return Study(settings, theorem, 1 / (6 * problem.smoothness), eta_bar, runs, bound)
 
 
 @lru_cache(maxsize=8)

@@ -22,12 +22,15 @@ METHODS: dict[str, Algorithm[Any, Any]] = {
 MESSAGES = ("gradients", "gradients and models")
 MEMORIES = {"error feedback": error_feedback, "nothing": plain, "last value sent": innovation}
 MEASURES = {name: column(name).label for name in ("gap", "distance")}
+CERTIFIED = 32.0  # on the slider of steps: the certified step, which is about so many times Theorem 1's
 AXES = {"rounds": "communication rounds", "bytes": "megabytes sent, up and down, all clients"}
 
 
 @dataclass(frozen=True)
 class Sliders:
     """`up` and `down` are the per cent of a message's entries that are sent; `step` counts the theorem's own step.
+
+    With whole messages a step of `CERTIFIED` is the certified one.
 
     >>> Sliders(up=25).sent
     (5, 20)
@@ -62,6 +65,11 @@ class Sliders:
     def sent(self) -> tuple[int, int]:
         """k, the entries in a message up and in one down."""
         return ceil(self.up / 100 * DIM), ceil(self.down / 100 * DIM)
+
+    @property
+    def certified(self) -> bool:
+        """Whether the step is the certified one of FedLin with whole messages."""
+        return self.step == CERTIFIED and not self.compressed
 
     @property
     def compressed(self) -> bool:

@@ -11,6 +11,7 @@ from fedlin.playground.sliders import MEASURES, Sliders
 from fedlin.problems.problem import Problem
 from fedlin.theory import bounds
 
+CERTIFIED_STEP = "the certified step"
 Bound = Callable[[int, float], NDArray[Any]]  # rounds and the measure at the start, to a curve
 
 
@@ -23,14 +24,17 @@ class NearestTheorem(NamedTuple):
     why_not: str = ""
 
 
-def nearest(problem: Problem, settings: Sliders) -> NearestTheorem:
-    """Theorem 1 for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
+def nearest(problem: Problem, settings: Sliders, tau: NDArray[Any]) -> NearestTheorem:
+    """Theorem 1 or the certified step for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
 
+    >>> import numpy as np
     >>> from fedlin.problems import least_squares
-    >>> nearest(least_squares(clients=2, dim=20, samples=50), Sliders(down=50.0)).name
+    >>> nearest(least_squares(clients=2, dim=20, samples=50), Sliders(down=50.0), np.array([1, 5])).name
     'Theorem 8'
     """
     up, down = (problem.dim / k for k in settings.sent)  # δ_c, δ_s
+    if settings.certified:
+        return _certified(problem, tau)
     if not settings.compressed:
         found = _whole(problem)
     elif up > 1:
@@ -38,6 +42,18 @@ def nearest(problem: Problem, settings: Sliders) -> NearestTheorem:
     else:
         found = _few_down(problem, down, settings.memory != "nothing")
     return found._replace(why_not=_why_not(found, settings))
+
+
+def _certified(problem: Problem, tau: NDArray[Any]) -> NearestTheorem:
+    plan = theory.certified(problem, tau)
+    kappa = problem.condition
+
+    def distance(rounds: int, distance0: float) -> NDArray[Any]:
+        return bounds.certified(problem, tau, rounds, distance0)
+
+    # f - f* lies between μ/2 and L/2 times the squared distance.
+    promises: dict[str, Bound] = {"distance": distance, "gap": lambda T, gap0: kappa * distance(T, gap0)}
+    return NearestTheorem(CERTIFIED_STEP, float(plan.eta[0] * tau[0]), promises)
 
 
 def _whole(problem: Problem) -> NearestTheorem:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import real
+from fedlin.errors import UnknownError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
@@ -103,10 +104,11 @@ def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Cho
     """The certified step with the smallest factor for clients that take so many local steps."""
     steps = np.atleast_1d(tau)
     share = np.full(len(steps), 1 / len(steps)) if weights is None or steps.size == 1 else weights
-    # Theorem: with η̄ = 3/(4L), any κ and any τ_i.
+    if np.all(steps == 1):  # gradient descent
+        return Chosen(2 / (1 + 1 / kappa), ((kappa - 1) / (kappa + 1)) ** 2)
+    # What is proved by hand for any κ and any τ_i.
     best = Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))
-    first = table()[0].kappa[0]
-    covered = max(kappa, first)  # a smaller κ is a κ of that size too
+    covered = max(kappa, table()[0].kappa[0])  # functions of a smaller κ have this one too
     for row in table():
         if row.kappa[0] <= covered <= row.kappa[1] and share @ row.spare(steps) >= 0:
             factor = float(share @ row.factors(covered, steps)) ** 2
@@ -118,21 +120,29 @@ def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Cho
 @cache
 def table() -> tuple[CertifiedStep, ...]:
     """The rows, in the order of κ and of η̄."""
-    text = resources.files("fedlin.theory").joinpath(TABLE).read_text(encoding="utf-8")
-    return tuple(read_row(row) for row in json.loads(text)["steps"])
-
-
-def read_row(row: dict[str, Any]) -> CertifiedStep:
-    """A row as it is written: numbers are decimals in strings, so that they mean the same as fractions."""
-    surplus = tuple(-np.inf if value is None else float(value) for value in row["surplus"])
-    return CertifiedStep(
-        (float(row["kappa"][0]), float(row["kappa"][1])), float(row["eta_bar"]), float(row["loss"]), surplus
+    return tuple(
+        CertifiedStep(
+            (float(row["kappa"][0]), float(row["kappa"][1])),
+            float(row["eta_bar"]),
+            float(row["loss"]),
+            tuple(-np.inf if value is None else float(value) for value in row["surplus"]),
+        )
+        for row in stored_rows()
     )
+
+
+def stored_rows() -> list[dict[str, Any]]:
+    """The rows as they are stored: numbers are decimals in strings, so that as fractions they mean the same."""
+    text = resources.files("fedlin.theory").joinpath(TABLE).read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)["steps"]
+    return rows
 
 
 def _read(problem: Problem | float) -> tuple[float, float, Array | None]:
     """κ, L and the weights."""
     if isinstance(problem, Problem):
+        if problem.sampling is not None:
+            raise UnknownError(f"{problem!r} gives noisy gradients, and certified steps are proved for exact ones.")
         return problem.condition, problem.smoothness, np.asarray(problem.weights, float)
     return (
         real("kappa", problem, lambda value: value >= 1, "a problem, or its condition number κ of at least 1"),

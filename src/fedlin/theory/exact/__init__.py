@@ -6,7 +6,7 @@ Needs the extra `fedlin[exact]`, which brings a solver; to check stored proofs n
 from fedlin.theory.exact.certificate import Certificate
 from fedlin.theory.exact.functions import Dissimilar, PolyakLojasiewicz, Quadratics, Smooth
 from fedlin.theory.exact.lyapunov import lyapunov
-from fedlin.theory.exact.rate_search import ProvedRate
+from fedlin.theory.exact.rate_search import ProvedRate, StoredRate
 from fedlin.theory.exact.scaffnew_rate import scaffnew_rate
 from fedlin.theory.exact.semidefinite import SolverError, UnboundedError
 from fedlin.theory.exact.trace import contraction
@@ -20,6 +20,7 @@ __all__ = [
     "Quadratics",
     "Smooth",
     "SolverError",
+    "StoredRate",
     "UnboundedError",
     "WorstCase",
     "WorstFunctions",

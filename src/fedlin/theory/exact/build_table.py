@@ -23,58 +23,62 @@ EDGES = (
     *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
     *("70", "100", "200", "500", "2000", "1000000"),
 )
-SMALLER = ("2.5", "3", "4.6")  # η̄L for clients among whom some have few steps
-LARGEST = ("3.5", "4", "4.4", "4.8", "5", "5.2", "5.4", "5.6")  # among which the fastest is sought
+# For smaller steps, whose loss is small, a coarser one will do.
+COARSE_EDGES = ("1.5", "2", "3", "4", "6", "10", "16", "25", "50", "200", "2000", "1000000")
+LARGEST = ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")  # η̄L, among which the fastest is sought
+BETWEEN = "4.6"  # for three local steps, where the fastest step is beyond them
+MANY = "3"  # where some clients take one local step and most take many
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
 STRONG = (4, 6, 12, 40)  # those that can take the largest steps
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
 _ENOUGH = Fraction(3, 2)  # how much more loss it may cost to serve clients with fewer steps too
-_ROOM = (Fraction(1), Fraction(4, 3), Fraction(2))  # how much more loss proofs are given, until they succeed
-_ATTEMPTS = 6  # at a proof, each with less surplus
+_ROOM = (Fraction(1), Fraction(4, 3), Fraction(2), Fraction(3))  # how much more loss is given, until proofs succeed
+_LEAST_SURPLUS = 0.01  # of clients that are to lack nothing, below which there is no room for proofs
+_ATTEMPTS = 4  # at a proof, each with less surplus
 
 Row = dict[str, Any]
 
 
-def build(edges: Sequence[str], finished: Path, jobs: int = 1) -> list[Row]:
+def build(finished: Path, jobs: int = 1) -> list[Row]:
     """The rows of the table; those in the file `finished` are taken from it, and new ones are added to it."""
-    ranges = list(pairwise(edges))
     known = [json.loads(line) for line in finished.read_text().splitlines()] if finished.exists() else []
-    done = {(*row["kappa"], row["eta_bar"]) for row in known}
     with ProcessPoolExecutor(jobs) as pool:
-        steps = [
-            (pair, eta_bar)
-            for pair, each in zip(ranges, pool.map(chosen_steps, ranges), strict=True)
-            for eta_bar in each
-        ]
+        ranges, coarse = list(pairwise(EDGES)), list(pairwise(COARSE_EDGES))
+        steps = list(zip(ranges, pool.map(fastest_step, ranges), strict=True))
+        steps += [(pair, eta_bar) for pair in coarse for eta_bar in smaller_steps(pair)]
+        done = {(*row["kappa"], row["eta_bar"]): row for row in known}
         missing = [(pair, eta_bar) for pair, eta_bar in steps if (*pair, decimal(eta_bar)) not in done]
         for row in pool.map(certify_step, *zip(*missing, strict=True)) if missing else ():
             with finished.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            known.append(row)
-    order = {edge: number for number, edge in enumerate(edges)}
-    return sorted(
-        (row for row in known if tuple(row["kappa"]) in ranges),
-        key=lambda row: (order[row["kappa"][0]], float(row["eta_bar"])),
-    )
+            done[*row["kappa"], row["eta_bar"]] = row
+    rows = [done[*pair, decimal(eta_bar)] for pair, eta_bar in steps]
+    return sorted(rows, key=lambda row: (float(row["kappa"][0]), float(row["eta_bar"])))
 
 
-def chosen_steps(kappa: tuple[str, str]) -> list[Fraction]:
-    """The steps worth certifying for a range of κ: the fastest, and smaller ones for clients with few local steps."""
+def fastest_step(kappa: tuple[str, str]) -> Fraction:
+    """The step with the fastest rate for a range of κ and clients with many local steps."""
     low, high = (1 / Fraction(edge) for edge in reversed(kappa))
     rates = {}
     for eta_bar in map(Fraction, LARGEST):
         step = CommonStep((low, high), eta_bar)
-        kept = 1 - (1 - float(least_loss(step, STRONG))) * (1 - float(step.full_factor(STRONG[-1], low)))
-        rates[eta_bar] = -log(kept) if kept > 0 else 0.0
-    fastest = max(rates, key=lambda eta_bar: rates[eta_bar])
+        loss = proof_loss(sought_loss(least_loss(step, STRONG)))
+        kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(STRONG[-1], low)))
+        rates[eta_bar] = -log(kept)
+    return max(rates, key=lambda eta_bar: rates[eta_bar])
+
+
+def smaller_steps(kappa: tuple[str, str]) -> list[Fraction]:
+    """Steps for clients among whom some take few local steps."""
+    high = 1 / Fraction(kappa[0])
     # With one local step, and with two, nothing above these holds.
-    limits = [Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4)]
-    steps = [fastest, *limits]
-    for eta_bar in map(Fraction, SMALLER):
-        if eta_bar < fastest and all(abs(eta_bar / other - 1) > Fraction(5, 100) for other in steps):
-            steps.append(eta_bar)
-    return sorted(step for step in steps if step <= fastest)
+    one, two = (Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4))
+    return sorted(
+        {one, two}
+        | ({Fraction(MANY)} if two > Fraction(MANY) else set())
+        | ({Fraction(BETWEEN)} if float(kappa[0]) >= 10 else set())
+    )
 
 
 def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
@@ -83,19 +87,37 @@ def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
     step = CommonStep((low, high), eta_bar)
     served, least = clients_served(step)
     for room in _ROOM:
-        sought = room * (Fraction(115, 100) * least + Fraction(3, 1000))
+        sought = room * sought_loss(least)
         slopes = common_slopes(step, sought, served)
-        loss = round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
-        surplus = [proved_surplus(step, loss, slopes, first, last) for first, last in spans()]
-        if all(s is not None and s >= 0 for s, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]):
-            break
-    return {
-        "kappa": list(kappa),
-        "eta_bar": decimal(step.eta_bar),
-        "loss": decimal(loss),
-        "slopes": [[decimal(slope) for slope in each] for each in slopes],
-        "surplus": [None if value is None else decimal(value) for value in surplus],
-    }
+        loss = proof_loss(sought)
+        guesses = [guessed_surplus(step, loss, slopes, first, last) for first, last in spans()]
+        needed = [guess for guess, (first, _) in zip(guesses, spans(), strict=True) if first >= served[0]]
+        if any(guess is None or guess < _LEAST_SURPLUS for guess in needed):
+            continue
+        surplus = [
+            None if guess is None else proved_surplus(step, loss, slopes, first, last, guess)
+            for guess, (first, last) in zip(guesses, spans(), strict=True)
+        ]
+        proved = [value for value, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]]
+        if all(value is not None and value >= 0 for value in proved):
+            return {
+                "kappa": list(kappa),
+                "eta_bar": decimal(step.eta_bar),
+                "loss": decimal(loss),
+                "slopes": [[decimal(slope) for slope in each] for each in slopes],
+                "surplus": [None if value is None else decimal(value) for value in surplus],
+            }
+    raise SolverError(f"η̄ = {decimal(eta_bar)}/L is not proved for κ from {kappa[0]} to {kappa[1]}.")
+
+
+def sought_loss(least: Fraction) -> Fraction:
+    """The loss at which slopes are sought: more than the least, so that there is surplus to spare."""
+    return Fraction(115, 100) * least + Fraction(3, 1000)
+
+
+def proof_loss(sought: Fraction) -> Fraction:
+    """The loss that is proved: more than slopes were sought with, so that proofs have room for rounding."""
+    return round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
 
 
 def clients_served(step: CommonStep) -> tuple[tuple[int, ...], Fraction]:
@@ -139,14 +161,19 @@ def common_slopes(step: CommonStep, loss: Fraction, served: Sequence[int]) -> tu
     raise SolverError(f"no slopes serve clients with {served} local steps.")
 
 
+def guessed_surplus(step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int) -> float | None:
+    """The least of the largest surpluses that the solver finds for some of these numbers of steps."""
+    tried = sorted({first, min(last, 30), min(last, 60)})
+    found = [guess for tau in tried if (guess := most_surplus(step, loss, slopes, tau)) is not None]
+    return min(found) if found else None
+
+
 def proved_surplus(
-    step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int
+    step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int, guess: float
 ) -> Fraction | None:
     """A surplus that is proved for every number of steps from the first to the last, or None where none is."""
-    guesses = [guess for tau in {first, min(last, 30)} if (guess := most_surplus(step, loss, slopes, tau)) is not None]
-    if not guesses:
-        return None
-    surplus = to_decimal(min(guesses) - 0.005 - 0.1 * abs(min(guesses)), 3)
+    # Half of what there is to spare is left to the proofs, which succeed the more easily.
+    surplus = to_decimal(guess / 2 if guess > 0 else 1.2 * guess - 0.05, 3)
     tau = first
     for _ in range(_ATTEMPTS):
         try:
@@ -156,7 +183,7 @@ def proved_surplus(
             return surplus
         except SolverError:
             # A proof for less surplus follows from one for more: only those still to come are tried again.
-            surplus = to_decimal(float(surplus) - 0.01 - abs(float(surplus)) / 5, 3)
+            surplus = to_decimal(float(surplus) / 4 if surplus > 0 else 1.5 * float(surplus) - 0.05, 3)
     return None
 
 
@@ -168,6 +195,28 @@ def most_surplus(step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], tau
         return float(bounds.program.solve(_TOLERANCE).numbers[unknown])
     except SolverError:
         return None
+
+
+def prove_row(row: Row) -> int:
+    """Prove all bounds of a row again; how many there are."""
+    low, high = (1 / Fraction(edge) for edge in reversed(row["kappa"]))
+    step = CommonStep((low, high), Fraction(row["eta_bar"]))
+    slopes = [(Fraction(a), Fraction(b), Fraction(c)) for a, b, c in row["slopes"]]
+    counts = [
+        (tau, Fraction(surplus))
+        for (first, last), surplus in zip(spans(), row["surplus"], strict=True)
+        for tau in range(first, last + 1)
+        if surplus is not None
+    ]
+    for tau, surplus in counts:
+        prove_client(step, Fraction(row["loss"]), slopes, tau, surplus)
+    return len(counts)
+
+
+def write(rows: Sequence[Row], out: Path) -> None:
+    """The table as it ships: one row a line."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    out.write_text(f'{{"steps": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def spans() -> Iterator[tuple[int, int]]:

@@ -16,7 +16,7 @@ from fedlin.core import Algorithm
 from fedlin.plan import Plan
 from fedlin.theory.exact.functions import FunctionClass
 from fedlin.theory.exact.memories import any_states, ignores_linear_terms
-from fedlin.theory.exact.rate_search import ProvedRate, best_rate
+from fedlin.theory.exact.rate_search import ProvedRate, StoredRate, best_rate
 from fedlin.theory.exact.semidefinite import SemidefiniteProgram
 from fedlin.theory.exact.symbols import SHARED, GramForm, exact, inner, squared
 from fedlin.theory.exact.trace import Trace, TracedStates, play_round
@@ -30,6 +30,7 @@ def lyapunov(
     *,
     weights: ArrayLike | None = None,
     shared_minimizer: bool = False,
+    stored: StoredRate | None = None,
 ) -> ProvedRate:
     """The fastest rate of ‖x - x*‖² that a quadratic Lyapunov function proves for a method that remembers something.
 
@@ -41,6 +42,7 @@ def lyapunov(
         functions: the class of the clients' functions.
         weights: the clients' weights in f, equal unless given.
         shared_minimizer: whether every f_i has its minimiser at x*.
+        stored: `ProvedRate.stored` of an earlier run, which is then checked, without a solver, and nothing is sought.
 
     Returns:
         The rate, the constant in front, and the certificate of both.
@@ -71,7 +73,7 @@ def lyapunov(
         program.require(trace.space, given, limit + below + at_start.multipliers(program))
         return program
 
-    return best_rate(search, algorithm.name)
+    return best_rate(search, algorithm.name, stored)
 
 
 def _forms(trace: Trace, states: TracedStates) -> list[GramForm]:

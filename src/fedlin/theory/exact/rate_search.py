@@ -1,10 +1,11 @@
 """The smallest factor a round for which Lyapunov functions can be found, by bisection, and its proof."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
-from fedlin.theory.exact.certificate import Certificate, certify
+from fedlin.theory.exact.certificate import Certificate, certify, verified
 from fedlin.theory.exact.semidefinite import SemidefiniteProgram, SolverError, UnboundedError
 from fedlin.theory.exact.symbols import exact
 
@@ -19,6 +20,14 @@ _ROOM = Fraction(101, 100)  # for the constant in front
 Search = Callable[[Fraction, Fraction | None], SemidefiniteProgram]
 
 
+class StoredRate(NamedTuple):
+    """A rate that was proved before, as it can be stored."""
+
+    rate: float
+    constant: float
+    multipliers: Sequence[float]
+
+
 @dataclass(frozen=True)
 class ProvedRate:
     """‖x_T - x*‖² ≤ constant · rate^T (‖x_0 - x*‖² + M/L²), proved; for a random method in expectation.
@@ -30,9 +39,17 @@ class ProvedRate:
     constant: float
     certificate: Certificate
 
+    @property
+    def stored(self) -> StoredRate:
+        """What another run needs to check the proof without a solver."""
+        return StoredRate(self.rate, self.constant, self.certificate.rounded)
 
-def best_rate(search: Search, name: str) -> ProvedRate:
-    """The rate of the method of this name, to a hundredth of its drop 1 - ρ."""
+
+def best_rate(search: Search, name: str, stored: StoredRate | None = None) -> ProvedRate:
+    """The rate of the method of this name, to a hundredth of its drop 1 - ρ; a stored one is only checked."""
+    if stored is not None:
+        program = search(exact(stored.rate), exact(stored.constant))
+        return ProvedRate(stored.rate, stored.constant, verified(program, stored.multipliers))
     drop = Fraction(1)
     for _ in range(_HALVINGS):
         drop /= 2

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedlin.errors import PlanError
 from fedlin.plan import Plan
 from fedlin.theory.exact.functions import FunctionClass
-from fedlin.theory.exact.rate_search import ProvedRate, best_rate
+from fedlin.theory.exact.rate_search import ProvedRate, StoredRate, best_rate
 from fedlin.theory.exact.semidefinite import SemidefiniteProgram
 from fedlin.theory.exact.symbols import SHARED, GramForm, SymbolicVector, exact, inner, squared
 from fedlin.theory.exact.trace import Group, Trace
@@ -33,12 +33,13 @@ def scaffnew_step(trace: Trace, y: SymbolicVector, h: SymbolicVector, gamma: Fra
     return ScaffnewStep(moved, mean, h + p / gamma * (mean - moved))
 
 
-def scaffnew_rate(plan: Plan, functions: FunctionClass) -> ProvedRate:
+def scaffnew_rate(plan: Plan, functions: FunctionClass, stored: StoredRate | None = None) -> ProvedRate:
     """The rate of Scaffnew a round, in expectation over the rounds' lengths, for any number of clients.
 
     Args:
         plan: γ as its η, and 1/p as its τ, one of each for all clients.
         functions: the class of the clients' functions.
+        stored: `ProvedRate.stored` of an earlier run, which is then checked, without a solver, and nothing is sought.
 
     Returns:
         The rate, the constant in front, and the certificate of both.
@@ -71,7 +72,7 @@ def scaffnew_rate(plan: Plan, functions: FunctionClass) -> ProvedRate:
         program.require(trace.space, given, limit + [(count, -1 * form) for count, form in whole])
         return program
 
-    return best_rate(search, "scaffnew")
+    return best_rate(search, "scaffnew", stored)
 
 
 def _between(x: SymbolicVector, h: SymbolicVector) -> list[GramForm]:
