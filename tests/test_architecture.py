@@ -25,6 +25,8 @@ INNER = (
     "payloads",
     "compressors",
     "links",
+    "layers",
+    "fingerprint",
     "privacy",
     "plan",
     "layout",
@@ -59,6 +61,7 @@ HEAVY = (
     "torch",
     "tensorboardX",
     "mlflow",
+    "optax",
     "dp_accounting",
     "marimo",
 )

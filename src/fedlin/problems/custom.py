@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, nonnegative, one_of, positive, shown
 from fedlin.errors import ArgumentError, DataError, UnknownError
+from fedlin.fingerprint import fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
-from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Layer, Optimum, Problem, Rows
 
 Array = NDArray[Any]
 
@@ -41,6 +41,10 @@ class Custom(Problem):
 
     def signature(self) -> str:
         return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}"
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer(leaf.name, leaf.shape) for leaf in self._form.leaves)
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
@@ -138,7 +142,9 @@ def from_loss(
     stacked, padded = stack_clients(data)
     known = _known(smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
     dtype = np.result_type(*leaves)
-    named = tuple(Leaf(jax.tree_util.keystr(path), leaf.shape, leaf.dtype.str) for path, leaf in paths)
+    named = tuple(
+        Leaf(jax.tree_util.keystr(path, simple=True, separator="/"), leaf.shape, leaf.dtype.str) for path, leaf in paths
+    )
     form = LossForm(loss, tree, named, padded, draws, quiet, precision)
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):

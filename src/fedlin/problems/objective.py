@@ -25,6 +25,7 @@ class Descent(NamedTuple):
     center: Vector
     steps: Scalar | int
     eta: Scalar | float
+    change: Callable[[Vector], Vector] | None = None  # of each gradient; for steps taken one by one
 
 
 class Slope(NamedTuple):
@@ -91,8 +92,8 @@ def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key
 
 def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
     """x ← x - η(slope + shift + pull (x - center))."""
-    x = state.x
-    x = x - work.eta * (slope.grad + work.shift + work.pull * (x - work.center))
+    x, grad = state.x, slope.grad if work.change is None else work.change(slope.grad)
+    x = x - work.eta * (grad + work.shift + work.pull * (x - work.center))
     return Descended(x, state.losses + slope.loss)
 
 

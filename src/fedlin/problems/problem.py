@@ -2,7 +2,9 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, cached_property
+from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
@@ -37,6 +39,19 @@ class Measures(NamedTuple):
     grad_norm: Any  # ‖∇f(x)‖
     gap: Any  # f(x) - f*
     distance: Any  # ‖x - x*‖²
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An array of a model's parameters; a flat model is its layers one after the other."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return prod(self.shape)
 
 
 class Rows(NamedTuple):
@@ -82,6 +97,11 @@ class Problem:
     def dim(self) -> int:
         """d, the number of entries of a model."""
         return int(self.start.size)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The arrays that a flat model is made of, in its order; one where nothing more is known."""
+        return (Layer("x", (self.dim,)),)
 
     @property
     def dtype(self) -> np.dtype[Any]:

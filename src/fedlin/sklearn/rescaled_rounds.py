@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from fedlin.core import ONE_STEP_SIZE, Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.plan import Plan
@@ -107,7 +107,7 @@ def fit_linear_model(
         curvatures = [_curvature(model, *client, W) for client in zip(rows.X, rows.weights, strict=True)]
         coordinates = rescale(np.average(curvatures, axis=0, weights=rows.totals), rows.penalty)
         eta = _step_sizes(curvatures, coordinates, tau, longest)
-        if ONE_STEP_SIZE in algorithm.requires:
+        if Requirement.ONE_STEP_SIZE in algorithm.requires:
             eta = np.full_like(eta, eta.min())
         u = _flat(_applied(coordinates.inverse, W))
         problem = model.problem(

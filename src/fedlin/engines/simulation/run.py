@@ -180,12 +180,13 @@ def prepare_run(
     check_prox(algorithm, problem)
     check_convexity(algorithm, problem)
     check_presence(algorithm, everyone=present is None and cohort is None)
-    numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
+    given = () if algorithm.recipe is None else algorithm.recipe.numbers
+    # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
+    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}
     return Run(
         algorithm,
         problem,
-        # A number that was left open is the problem's own.
-        {name: getattr(problem, name) if value is None else value for name, value in numbers.items()},
+        numbers,
         tau,
         eta,
         present,
