@@ -17,7 +17,7 @@ from fedlin.data import Recipe
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
 from fedlin.data.csv_text import numbers
 from fedlin.data.preparation import Preparation, fit_preparation
-from fedlin.data.prepare import plain_labels, summarise_columns, with_labels
+from fedlin.data.prepare import plain_labels, summarise_columns, summarise_table, with_labels
 from fedlin.data.raw_table import RawTable
 from fedlin.errors import DataError, FedLinError
 from hospitals import NUMBERS, SIZES, TEXTS, hospital_rows, write_hospitals
@@ -103,7 +103,7 @@ def test_messages_are_what_they_were_after_the_journey_and_are_counted() -> None
     recipe = Recipe(scale="robust")
     messages = []
     for rows in data.by_column(SITES).indices:
-        summaries = summarise_columns(TABLE.take(rows).columns, recipe)
+        summaries = summarise_table(TABLE.take(rows), recipe)
         messages.append(to_bytes(summaries))
         assert from_bytes(messages[-1]) == summaries
     preparation = fit_preparation(recipe, merge_summaries([from_bytes(message) for message in messages]))

@@ -6,7 +6,7 @@ out, and why, is said in notes.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from fedlin.checks import one_of, positive_integer, shown, true_or_false
 from fedlin.data.column_summary import MOSTLY, ColumnSummary, Moments, as_days
 from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.raw_table import RawTable
 from fedlin.errors import ArgumentError, DataError
+from fedlin.problems.logistic import logistic
+from fedlin.problems.poisson import poisson
+from fedlin.problems.problem import Problem
+from fedlin.problems.regression import regression
+from fedlin.problems.softmax import softmax
 
 Array = NDArray[Any]
 Kind = Literal["number", "date", "words"]
@@ -25,6 +31,7 @@ FILLS = ("mean", "median", "zero")
 DISTINCT = 0.9  # share of different entries from which a column names its rows
 FEW = 20  # rows up to which that says nothing
 OTHER, ABSENT = "(other)", "(missing)"
+LABELS = "(labels)"  # the name of the column of labels among summaries
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|num|number|key|uuid|guid|index|row)$", re.IGNORECASE)
 CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0, 999999.0)  # numbers that often stand for a missing one
 
@@ -68,6 +75,16 @@ class Recipe:
         positive_integer("most_words", self.most_words)
         true_or_false("intercept", self.intercept)
 
+    def leaves(self, names: Iterable[str]) -> list[str]:
+        """Those of a table's columns that are left in; a name it does not have is refused."""
+        columns = list(names)
+        for key in ("keep", "drop", "words"):
+            for name in getattr(self, key) or ():
+                if name not in columns:
+                    some = ", ".join(columns[:12]) + (", ..." if len(columns) > 12 else "")
+                    raise DataError(f"{key} names {name!r}, which is no column of features: choose among {some}.")
+        return [name for name in columns if name not in self.drop and (self.keep is None or name in self.keep)]
+
     @property
     def sketches(self) -> bool:
         """Whether quantiles are needed."""
@@ -109,10 +126,16 @@ class PreparedColumn:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What every client does with its columns: the features in order, and what was noticed on the way."""
+    """What every client does with its columns: the features in order, and what was noticed on the way.
+
+    >>> column = PreparedColumn("age", "number", fill=40.0, center=40.0, size=10.0)
+    >>> Preparation((column,), intercept=True).transform({"age": np.array(["50", ""], object)}).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
 
     columns: tuple[PreparedColumn, ...]
     intercept: bool
+    classes: tuple[str, ...] = ()  # the labels of all clients, in order; none where there are too many to be classes
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,6 +159,42 @@ class Preparation:
             return l2
         return np.repeat(np.append(np.full(len(self.names) - 1, l2), 0.0), outputs)
 
+    def codes(self, y: Array) -> Array:
+        """The place of every label among `classes`."""
+        place = {name: number for number, name in enumerate(self.classes)}
+        words = words_of(y)
+        unknown = [word for word in words if word not in place]
+        if unknown:
+            raise DataError(f"{unknown[0]!r} is not among the {len(place)} labels that were told when preparing.")
+        return np.array([place[word] for word in words])
+
+    def problem(self, kind: str, tables: Sequence[RawTable], l2: float = 0.0) -> Problem:
+        """The problem of some clients' tables, an intercept not penalised and clients weighed by their rows.
+
+        Args:
+            kind: "logistic", "softmax", "poisson" or "regression".
+            tables: A table for each client, as `read_table` returns them.
+            l2: The weight of the penalty.
+
+        Returns:
+            The problem; the larger of two labels counts as +1 in logistic regression.
+        """
+        one_of("kind", kind, ("logistic", "softmax", "poisson", "regression"))
+        X = [self.transform(table.columns) for table in tables]
+        if kind == "softmax":
+            K = len(self.classes)
+            y = [self.codes(table.y) for table in tables]
+            made: Problem = softmax(X, y, self.penalties(l2, K), classes=K)
+        elif kind == "logistic":
+            if len(self.classes) != 2:
+                raise DataError(f"the clients have {len(self.classes)} different labels: give 2, or use softmax.")
+            made = logistic(X, [2.0 * self.codes(table.y) - 1 for table in tables], self.penalties(l2))
+        else:
+            y = [numbers(table.y) for table in tables]
+            options = {"reduction": "mean", "l2": self.penalties(l2)}
+            made = poisson(X, y, **options) if kind == "poisson" else regression(X, y, **options)
+        return made.weighted([len(part) for part in X])
+
     def to_bytes(self) -> bytes:
         """As the server sends it."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
@@ -148,7 +207,8 @@ class Preparation:
             columns = tuple(
                 PreparedColumn(**{**column, "levels": tuple(column["levels"])}) for column in fields["columns"]
             )
-            return cls(columns, bool(fields["intercept"]), tuple(fields["notes"]))
+            classes = tuple(map(str, fields["classes"]))
+            return cls(columns, bool(fields["intercept"]), classes, tuple(fields["notes"]))
         except (ValueError, TypeError, KeyError, AttributeError) as cause:
             raise DataError(f"the preparation cannot be read: {cause}.") from cause
 
@@ -161,27 +221,25 @@ def words_of(column: Array) -> list[str]:
 
 
 def fit_preparation(recipe: Recipe, summaries: Mapping[str, ColumnSummary]) -> Preparation:
-    """Decide what becomes of every column, from the summaries of all clients together."""
-    _check_names(recipe, summaries)
+    """Decide what becomes of every column, from the summaries of all clients together; the labels' is among them."""
+    labels = summaries.get(LABELS)
+    summaries = {name: summary for name, summary in summaries.items() if name != LABELS}
     notes: list[str] = []
     columns = []
     for name, summary in summaries.items():
-        if name in recipe.drop or (recipe.keep is not None and name not in recipe.keep):
-            continue
         column = _fit_column(name, summary, recipe, notes.append)
         if column is not None:
             columns.append(column)
     if not columns:
         raise DataError("no column is left to learn from: " + ("; ".join(notes) or "all were dropped") + ".")
-    return Preparation(tuple(columns), recipe.intercept, (*_said(columns, recipe), *notes))
+    classes = () if labels is None or labels.cut else tuple(sorted(labels.words, key=_by_value))
+    return Preparation(tuple(columns), recipe.intercept, classes, (*_said(columns, recipe), *notes))
 
 
-def _check_names(recipe: Recipe, summaries: Mapping[str, ColumnSummary]) -> None:
-    for key in ("keep", "drop", "words"):
-        for name in getattr(recipe, key) or ():
-            if name not in summaries:
-                some = ", ".join(list(summaries)[:12]) + (", ..." if len(summaries) > 12 else "")
-                raise DataError(f"{key} names {name!r}, which is no column of features: choose among {some}.")
+def _by_value(word: str) -> tuple[bool, float, str]:
+    """A key that sorts numbers by their value, and words after them."""
+    value = float(numbers(np.array([word], object))[0])
+    return bool(np.isnan(value)), 0.0 if np.isnan(value) else value, word
 
 
 def _fit_column(

@@ -16,7 +16,7 @@ from fedlin.checks import one_of, random_seed, real
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
 from fedlin.data.csv_text import missing_words, numbers
 from fedlin.data.partition import Partition
-from fedlin.data.preparation import Preparation, Recipe, fit_preparation
+from fedlin.data.preparation import LABELS, Preparation, Recipe, fit_preparation
 from fedlin.data.raw_table import RawTable
 from fedlin.data.split import by_column
 from fedlin.errors import DataError
@@ -47,6 +47,11 @@ class PreparedTable:
     """What `prepare` returns: features and labels of every client, and how they came about.
 
     `bytes_up` and `bytes_down` count what preparing would send between clients and server.
+
+    >>> columns = {"age": np.array(["30", "50"], object)}
+    >>> prepared = prepare(RawTable(columns, np.array(["no", "yes"], object), np.array(["a", "b"])))
+    >>> prepared.train.clients, prepared.preparation.names
+    (('a', 'b'), ('age', 'intercept'))
     """
 
     train: LabelledRows
@@ -98,7 +103,7 @@ def prepare(
         raise DataError(f"the partition is of {partition.rows} rows and the table has {table.rows}.")
     held = hold_out(partition, test, test_by, seed)
     parts = [table.take(rows) for rows in held.train]
-    messages = [to_bytes(summarise_columns(part.columns, recipe)) for part in parts]
+    messages = [to_bytes(summarise_table(part, recipe)) for part in parts]
     preparation = fit_preparation(recipe, merge_summaries([from_bytes(message) for message in messages]))
     reply = preparation.to_bytes()
     tests = [table.take(rows) for rows in held.test]
@@ -116,10 +121,17 @@ def _labelled(preparation: Preparation, parts: Sequence[RawTable], names: tuple[
     return LabelledRows([preparation.transform(part.columns) for part in parts], [part.y for part in parts], names)
 
 
+def summarise_table(table: RawTable, recipe: Recipe) -> dict[str, ColumnSummary]:
+    """What a client tells of its table: the columns the recipe leaves in, and the labels."""
+    return {**summarise_columns(table.columns, recipe), LABELS: summarise(table.y)}
+
+
 def summarise_columns(columns: Mapping[str, Array], recipe: Recipe) -> dict[str, ColumnSummary]:
     """What a client tells of its columns: those the recipe leaves in."""
-    asked = [name for name in columns if name not in recipe.drop and (recipe.keep is None or name in recipe.keep)]
-    return {name: summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches) for name in asked}
+    return {
+        name: summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
+        for name in recipe.leaves(columns)
+    }
 
 
 def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0) -> HeldOut:

@@ -114,10 +114,9 @@ class SyntheticConfig(Section):
     seed: Seed = 0
 
 
-class PrepareConfig(Section):
-    """How columns become features: see `fedlin.data.Recipe`. `mode` "auto" prepares tables of columns only."""
+class RecipeConfig(Section):
+    """How columns become features: see `fedlin.data.Recipe`, which has the same names."""
 
-    mode: Annotated[Literal["auto", "always", "none"], Field(description='"auto", "always" or "none"')] = "always"
     keep: Annotated[list[str], Field(description="a list of names of columns")] | None = None
     drop: Annotated[list[str], Field(description="a list of names of columns")] = []
     scale: Annotated[
@@ -127,6 +126,12 @@ class PrepareConfig(Section):
     words: Annotated[list[str], Field(description="a list of names of columns")] = []
     most_words: Count = 50
     intercept: Annotated[bool, Field(description="true or false")] = True
+
+
+class PrepareConfig(RecipeConfig):
+    """The same, and when: `mode` "auto" prepares tables of columns only."""
+
+    mode: Annotated[Literal["auto", "always", "none"], Field(description='"auto", "always" or "none"')] = "always"
 
 
 class TestConfig(Section):
