@@ -54,10 +54,13 @@ def test_the_plan_follows_the_names() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, policy, run, sites"),
+        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, policy, prepare, run, sites"),
         ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run: no key is called 'round': did you mean 'rounds'"),
         ({"run": {"dim": 3}}, "run.rounds is missing"),
-        ({"run": {"rounds": 9}}, "run: give dim, .* start, a file with the model .* or after"),
+        (
+            {"run": {"rounds": 9}},
+            "run: give dim, .* start, a file with the model .* after, .* or a table \\[prepare\\]",
+        ),
         ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: give the name"),
         ({"run": 3}, "run = 3 is not allowed: give a table"),
         ({"run": {"rounds": 9, "dim": 3, "dtype": "float16"}}, "run.dtype = 'float16' is not allowed"),

@@ -180,7 +180,8 @@ PLAIN = ROWS.replace(",s", ",")  # without words, so that no column has to tell 
         (PLAIN.replace(",1\n", ",2\n", 1), {}, {"kind": "iid", "clients": 2}, "y holds 3 different labels"),
         (PLAIN, {"label": "lable"}, {"kind": "iid", "clients": 2}, "lable"),
         (ROWS, {"client": "town"}, None, "town"),
-        (ROWS.replace("0,0,s0", "nan,0,s0", 1), {"client": "site"}, None, "NaN|infinite|missing|empty"),
+        (ROWS.replace(",s0,", ",,", 1), {"client": "site"}, None, "row 0 has no clients, as have 1 rows in all"),
+        (ROWS.replace(",0\n", ",\n").replace(",1\n", ",\n"), {"client": "site"}, None, "no row has a label"),
         (ROWS, {"client": "site"}, {"kind": "iid", "clients": 2}, "exclude each other"),
         (PLAIN, {}, None, "do not tell their clients"),
         (ROWS, {"client": "site", "positive": 7.0}, None, "positive = 7.0 is not among the labels"),
@@ -198,6 +199,83 @@ def test_data_that_do_not_fit_are_refused_before_any_work(
     path = write(tmp_path, problem=problem if partition is None else {**problem, "partition": partition})
     with pytest.raises(FedLinError, match=message):
         prepare(load(path))
+
+
+def table_problem(folder: Path, **changes: Any) -> Any:
+    """A problem on rows of three sites: numbers in units far apart, words, holes and an id."""
+    draw = np.random.default_rng(0)
+    lines = []
+    for i in range(120):
+        ward, ill = "ab"[i % 2] if i % 7 else "", "yes" if draw.random() < 0.4 else "no"
+        lines.append(f"{i},s{i % 3},{draw.normal():.6f},{1e6 * draw.normal():.3f},{ward},{ill}")
+    (folder / "rows.csv").write_text("id,site,size,income,ward,ill\n" + "\n".join(lines) + "\n")
+    problem = {"kind": "logistic", "l2": 0.1, "data": {"file": "rows.csv", "client": "site"}, **changes}
+    (run,) = prepare(load(write(folder, problem=problem)))
+    return run.built
+
+
+def test_a_table_is_prepared_unless_a_file_says_otherwise(tmp_path: Path) -> None:
+    """By default as `data.prepare` does it: standardised, words as ones and zeros, an intercept without a penalty."""
+    built = table_problem(tmp_path)
+    raw = fedlin.data.read_table(tmp_path / "rows.csv", client="site")
+    made = fedlin.data.prepare(raw)
+    assert built.rows.preparation == made.preparation
+    assert made.preparation.names == ("size", "income", "ward=a", "ward=b", "ward=(missing)", "intercept")
+    for ours, theirs in zip(built.rows.X, made.train.X, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert built.rows.classes == ("no", "yes")
+    np.testing.assert_array_equal(built.problem.sheet.l2[0], [0.1] * 5 + [0.0])
+    assert any(note.startswith("id: left out") for note in built.rows.notes)
+    sizes = [len(part) for part in built.rows.y]
+    np.testing.assert_allclose(built.problem.weights, np.array(sizes) / sum(sizes))
+    assert built.facts()["f"] == "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
+    assert set(built.facts()) >= {"rows", "preparing sends"}
+
+
+def test_a_file_says_what_is_done_with_columns(tmp_path: Path) -> None:
+    recipe = {"keep": ["income", "ward"], "scale": "none", "intercept": False}
+    built = table_problem(tmp_path, prepare=recipe, test={"share": 0.25, "seed": 1}, weights="equal")
+    assert built.rows.preparation.names == ("income", "ward=a", "ward=b", "ward=(missing)")
+    assert np.abs(np.concatenate(built.rows.X)[:, 0]).max() > 1e5
+    assert sum(map(len, built.rows.test.y)) == 30
+    assert sum(built.rows.sizes) == 90
+    assert built.facts()["f"] == "(1/m) Σ fᵢ, every client alike"
+    with pytest.raises(FedLinError, match="column 'ward' holds 'b' in row 1"):
+        table_problem(tmp_path, prepare="none")
+    with pytest.raises(FedLinError, match=r"problem\.prepare: no key is called 'scal': did you mean 'scale'"):
+        table_problem(tmp_path, prepare={"scal": "none"})
+    with pytest.raises(FedLinError, match=r"problem\.test\.share = 1\.5 is not allowed: give a number in"):
+        table_problem(tmp_path, test=1.5)
+
+
+def test_whole_clients_can_be_held_out(tmp_path: Path) -> None:
+    built = table_problem(tmp_path, test={"share": 0.3, "by": "client"})
+    assert built.problem.clients == 2
+    assert len(built.rows.test.clients) == 1
+
+
+@pytest.mark.parametrize("kind", ["softmax", "regression"])
+def test_rows_that_are_drawn_can_be_held_out_too(kind: str) -> None:
+    drawn = {"clients": 4, "dim": 3, "samples": 20}
+    setting = config.PROBLEMS[kind].model_validate({"kind": kind, "synthetic": drawn, "test": 0.25, "l2": 0.1})
+    built = build_problem(setting)
+    assert built.rows is not None
+    assert built.rows.test is not None
+    assert [len(part) for part in built.rows.test.y] == [5] * 4
+    assert built.rows.sizes == [15] * 4
+
+
+def test_a_stored_file_that_says_nothing_of_preparing_means_none(tmp_path: Path) -> None:
+    """Runs that were stored before tables were prepared go on with the numbers they had."""
+    (tmp_path / "rows.csv").write_text(PLAIN)
+    problem = {"kind": "logistic", "l2": 0.1, "data": {"file": "rows.csv"}, "partition": {"kind": "iid", "clients": 2}}
+    path = write(tmp_path, problem=problem)
+    (fresh,), (stored,) = (prepare(load(path, stored=before)) for before in (False, True))
+    assert fresh.built.rows is not None
+    assert fresh.built.rows.preparation is not None
+    assert stored.built.rows is not None
+    assert stored.built.rows.preparation is None
+    assert stored.problem.dim == 3
 
 
 def test_files_lie_beside_the_experiment_or_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +314,9 @@ def test_weights_by_rows_make_the_minimiser_that_of_all_rows_together(tmp_path: 
         (run,) = prepare(load(write(tmp_path, problem={**table, "partition": partition})))
         assert run.problem.clients == partition["clients"]
         np.testing.assert_allclose(run.problem.minimizer, pooled.minimizer, rtol=1e-9)
-        assert run.built.partition is not None
-        assert int(run.built.partition.table(y)["rows"].sum()) == 90
+        assert run.built.rows is not None
+        assert run.built.rows.partition is not None
+        assert int(run.built.rows.partition.table(y)["rows"].sum()) == 90
 
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "poisson", "regression", "ridge"])

@@ -1,7 +1,8 @@
-"""Tables from files: LIBSVM, CSV, Parquet and NumPy archives; a folder of files is one client a file."""
+"""Tables from files: LIBSVM, CSV, Parquet and NumPy archives; in a folder of files each is one client's."""
 
 import glob
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,30 +11,38 @@ import numpy as np
 from scipy import sparse
 
 from fedlin.checks import did_you_mean, file_name, is_sparse, positive_integer, shown
-from fedlin.data.frames import read_frames
+from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.raw_table import RawTable, read_frames
 from fedlin.data.table import Table, checked
 from fedlin.errors import ArgumentError, DataError
 
 COMPRESSED = (".gz", ".bz2")
 LIBSVM = (".libsvm", ".svm", ".txt", ".t", "")
-FRAMES = (".csv", ".parquet")
+FRAMES = (".csv", ".tsv", ".parquet")
 ARCHIVE = (".npz",)
+INFINITE = ("inf", "infinity")
 Source = str | PathLike[str]
 
 
 def read(
     path: Source | Sequence[Source], *, label: str | None = None, client: str | None = None, dim: int | None = None
 ) -> Table:
-    """Rows, labels and, where the data tell, clients, from a file, a folder, a list of files or a glob.
-
-    - LIBSVM (.libsvm, .svm, .txt, .t or no suffix, also as .gz or .bz2) stays sparse; `dim` fixes the number of
-      features where a file does not show the last of them.
-    - .csv and .parquet: `label` names the column of labels, by default "label", or else the last one; `client`
-      names the column of clients, by default "client" if there is one. All other columns are features.
-    - .npz with arrays `X`, `y` and, if you like, `clients`.
+    """Rows of numbers, labels and, where the data tell, clients.
 
     Several files share one feature space. Each is one client, called as the file without its suffix, unless the
     rows themselves tell their clients.
+
+    Args:
+        path: A file, a folder, a list of files or a glob. LIBSVM (.libsvm, .svm, .txt, .t or no suffix) stays sparse;
+            .csv, .tsv and .parquet have columns; .npz has arrays `X`, `y` and, if you like, `clients`. LIBSVM and CSV
+            may be compressed (.gz, .bz2).
+        label: The column of labels, by default "label", or else the last one.
+        client: The column of clients, by default "client" if there is one. All other columns are features.
+        dim: The number of features of a LIBSVM file that does not show the last of them.
+
+    Returns:
+        The table. Its features are numbers; for columns of words, missing entries and units of all kinds see
+        `read_table` and `prepare`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -51,13 +60,97 @@ def read(
         )
     if kind is not LIBSVM and dim is not None:
         raise ArgumentError(f"dim = {dim!r} is for LIBSVM files; {files[0]} tells its number of features itself.")
+    if kind is FRAMES:
+        return _numeric(files[0] if len(files) == 1 else path, read_frames(files, label, client))
     if kind is LIBSVM:
-        tables = _libsvm(files, None if dim is None else positive_integer("dim", dim))
-    elif kind is FRAMES:
-        tables = read_frames(files, label, client)
+        return _together(files, _libsvm(files, None if dim is None else positive_integer("dim", dim)))
+    return _together(files, [_archive(file) for file in files])
+
+
+def read_table(
+    path: Source | Sequence[Source],
+    *,
+    label: str | None = None,
+    client: str | None = None,
+    missing: Sequence[str] = (),
+) -> RawTable:
+    """Rows as their files have them, words and missing entries included, for `prepare`.
+
+    Args:
+        path: As for `read`.
+        label: The column of labels, by default "label", or else the last one.
+        client: The column of clients, by default "client" if there is one. Their names stay text: 01 is not 1.
+        missing: What stands for a missing entry besides nothing, NA, ?, - and the like; for example "-999".
+
+    Returns:
+        The table; its `notes` say what was assumed in reading.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "a.csv")
+    ...     _ = file.write_text("site;age;ill\\n01;30,5;yes\\n1;NA;no\\n")
+    ...     table = read_table(file, client="site")
+    >>> table.clients.tolist(), table.columns["age"].tolist(), table.notes[0]
+    (['01', '1'], ['30.5', 'NA'], 'fields are separated by semicolons')
+    """
+    if isinstance(missing, str) or not isinstance(missing, Sequence):
+        raise ArgumentError(
+            f"missing = {shown(missing)} is not allowed: give a list of what stands for a missing entry."
+        )
+    files = _files(path)
+    if _kind(files) is FRAMES:
+        table = read_frames(files, label, client)
     else:
-        tables = [_archive(file) for file in files]
-    return _together(files, tables)
+        plain = read(path, label=label, client=client)
+        X = plain.X.toarray() if is_sparse(plain.X) else plain.X
+        columns = {f"feature {place + 1}": column for place, column in enumerate(np.asarray(X).T)}
+        table = RawTable(columns, plain.y, None if plain.clients is None else plain.clients.astype(str))
+    return _without(table, {str(code).strip().lower() for code in missing})
+
+
+def _without(table: RawTable, codes: set[str]) -> RawTable:
+    """The table with entries missing where they are one of the codes."""
+    if not codes:
+        return table
+    values = {number for number in numbers(np.array(sorted(codes), object)).tolist() if number == number}
+
+    def clean(column: Any) -> Any:
+        if column.dtype.kind == "f":
+            return np.where(np.isin(column, sorted(values)), np.nan, column)
+        return np.array([None if word is None or word.strip().lower() in codes else word for word in column], object)
+
+    return replace(table, columns={name: clean(column) for name, column in table.columns.items()}, y=clean(table.y))
+
+
+def _numeric(source: object, table: RawTable) -> Table:
+    """The table of numbers a raw table is, or an error that names the first entry that is none."""
+    X = np.empty((table.rows, len(table.columns)))
+    for place, (name, column) in enumerate(table.columns.items()):
+        X[:, place] = numbers(column)
+        if column.dtype.kind == "O":
+            infinite = np.array([word is not None and word.lower().lstrip("+-") in INFINITE for word in column])
+            words = np.isnan(X[:, place]) & ~missing_words(column) & ~infinite
+            if words.any():
+                row = int(np.argmax(words))
+                raise DataError(
+                    f"{source}: column {name!r} holds {column[row]!r} in row {row}, which is no number (rows are "
+                    "counted from 0): encode words as numbers, leave the column out, or use read_table and prepare."
+                )
+    y = table.y
+    if y.dtype.kind == "O":
+        absent = missing_words(y)
+        values = numbers(y)
+        y = (
+            values
+            if np.isfinite(values[~absent]).all()
+            else np.array([None if gone else word for word, gone in zip(y, absent, strict=True)], object)
+        )
+    return checked(source, X, y, table.clients, list(table.columns))
+
+
+def has_columns(path: Source | Sequence[Source]) -> bool:
+    """Whether the files are tables of named columns: CSV or Parquet."""
+    return _kind(_files(path)) is FRAMES
 
 
 def _files(path: Source | Sequence[Source]) -> list[Path]:

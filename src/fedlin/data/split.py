@@ -1,5 +1,6 @@
 """How rows are dealt to clients: evenly, by label, by size, or as they came. The same seed deals the same rows."""
 
+import re
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -110,7 +111,14 @@ def by_column(names: ArrayLike | None) -> Partition:
         column = np.asarray(column.tolist()) if numbers else column.astype(str)
     values, codes = np.unique(column, return_inverse=True)
     order = np.argsort(codes, kind="stable")
-    return Partition(np.split(order, np.cumsum(np.bincount(codes))[:-1]), [str(value) for value in values])
+    parts = np.split(order, np.cumsum(np.bincount(codes))[:-1])
+    clients = sorted(zip(map(str, values), parts, strict=True), key=lambda client: _natural(client[0]))
+    return Partition([rows for _, rows in clients], [name for name, _ in clients])
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts text by the numbers in it: site 2 comes before site 10."""
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def _sizes(y: Any, clients: int) -> tuple[int, int]:

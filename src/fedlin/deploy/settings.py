@@ -10,11 +10,12 @@ from pydantic import Field, model_validator
 
 from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
+from fedlin.data import Recipe
 from fedlin.engines.federation import Policy
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
-from fedlin.experiments.config import Count, Nonnegative, Positive, Section, Seed
+from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -43,11 +44,6 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _size(self) -> Self:
-        if self.dim is None and self.start is None and self.after is None:
-            raise ValueError(
-                "give dim, the number of entries of the model, start, a file with the model to start from, or after, "
-                "the run whose model to start from."
-            )
         if self.start is not None and self.after is not None:
             raise ValueError("start and after exclude each other: leave one out.")
         if self.after is not None and self.after == self.name:
@@ -76,7 +72,7 @@ class SiteConfig(Section):
     weight: Positive | None = None
 
 
-_TABLES = ("run", "algorithm", "policy", "sites")
+_TABLES = ("run", "algorithm", "policy", "prepare", "sites")
 
 
 @dataclass(frozen=True)
@@ -96,6 +92,7 @@ class FederationSettings:
     stop: float | None = None
     policy: Policy = field(default_factory=Policy.everyone)
     weights: Mapping[str, float] = field(default_factory=dict)  # those that sites have to declare
+    prepare: Recipe | None = None  # what is done with the columns of the sites' tables before the rounds
 
 
 def read_settings(folder: Path) -> FederationSettings:
@@ -129,6 +126,12 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
         if table not in _TABLES:
             raise DeployError(unknown_name("table", table, _TABLES))
     run = table_of(tables, "run", RunConfig)
+    prepare = Recipe(**table_of(tables, "prepare", RecipeConfig).model_dump()) if "prepare" in tables else None
+    if run.dim is None and run.start is None and run.after is None and prepare is None:
+        raise DeployError(
+            "run: give dim, the number of entries of the model, start, a file with the model to start from, after, the "
+            "run whose model to start from, or a table [prepare], from which it follows."
+        )
     policy = Policy(**table_of(tables, "policy", PolicyConfig).model_dump())
     sites = tables.get("sites", {})
     if not isinstance(sites, dict) or not sites:
@@ -138,7 +141,9 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
     weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
-    return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), policy=policy, weights=weights)
+    return FederationSettings(
+        algorithm, plan, tuple(numbers), **run.model_dump(), policy=policy, weights=weights, prepare=prepare
+    )
 
 
 def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:

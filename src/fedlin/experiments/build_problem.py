@@ -1,29 +1,26 @@
 """A run's problem, built from numbers, a file of quadratics or rows of data, with the facts a report shows."""
 
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import problems
-from fedlin.data import Partition, heterogeneity
+from fedlin.comparison import format_cost
+from fedlin.data import heterogeneity
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
-from fedlin.experiments.client_rows import rows
+from fedlin.experiments.client_rows import ClientData, client_data
 from fedlin.problems.problem import Problem
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class BuiltProblem:
-    """A problem, and how its rows were dealt to clients where they came from data."""
+    """A problem, and the rows it is of, where it is of rows."""
 
     problem: Problem
-    partition: Partition | None = None
-    labels: Array | None = None
+    rows: ClientData | None = None
+    weights: str = ""  # f in words: how much each client counts
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -37,7 +34,20 @@ class BuiltProblem:
         differing = heterogeneity(problem)
         numbers |= {"C": differing.C, "D": differing.D, "Σ wᵢ‖∇fᵢ(x*)‖²": differing.dissimilarity}
         known = {name: f"{value:.6g}" for name, value in numbers.items() if np.isfinite(value)}
-        return {"clients": str(problem.clients), "dimension": str(problem.dim), **known}
+        said = {"f": self.weights} if self.weights else {}
+        return {"clients": str(problem.clients), "dimension": str(problem.dim), **said, **known, **self._of_rows()}
+
+    def _of_rows(self) -> dict[str, str]:
+        rows = self.rows
+        if rows is None or rows.partition is None:
+            return {}
+        facts = {"rows": f"{sum(rows.sizes):,}, {min(rows.sizes):,} to {max(rows.sizes):,} a client"}
+        if rows.test is not None:
+            facts["rows to test on"] = f"{sum(map(len, rows.test.y)):,} of {len(rows.test.y)} clients"
+        if rows.preparation is not None:
+            up, down = (format_cost("bytes", size) for size in rows.exchanged)
+            facts["preparing sends"] = f"{up} up, {down} down"
+        return facts
 
 
 def build_problem(setting: config.OracleConfig) -> BuiltProblem:
@@ -52,7 +62,7 @@ def build_problem(setting: config.OracleConfig) -> BuiltProblem:
         problem = problems.minibatch(problem, setting.minibatch)
     if setting.noise is not None:
         problem = problems.noisy(problem, setting.noise)
-    return BuiltProblem(problem, built.partition, built.labels)
+    return replace(built, problem=problem)
 
 
 def _exact(setting: config.OracleConfig) -> BuiltProblem:
@@ -79,18 +89,20 @@ def _quadratic(file: str) -> Problem:
 
 
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
-    X, y, partition, labels = rows(setting)
-    problem = _objective(setting, X, y)
+    rows = client_data(setting)
+    problem = _objective(setting, rows)
     if setting.weights == "rows":
-        problem = problem.weighted([len(part) for part in y])
-    return BuiltProblem(problem, partition, labels)
+        return BuiltProblem(problem.weighted(rows.sizes), rows, "Σ (nᵢ/n) fᵢ, clients in proportion to their rows")
+    return BuiltProblem(problem, rows, "(1/m) Σ fᵢ, every client alike")
 
 
-def _objective(setting: config.RowsConfig, X: Any, y: Any) -> Problem:
+def _objective(setting: config.RowsConfig, rows: ClientData) -> Problem:
+    X, y, l2 = rows.X, rows.y, setting.l2
     if isinstance(setting, config.LogisticConfig):
-        return problems.logistic(X, y, setting.l2, setting.reduction, nonconvex=setting.nonconvex)
+        return problems.logistic(X, y, rows.penalties(l2), setting.reduction, nonconvex=setting.nonconvex)
     if isinstance(setting, config.SoftmaxConfig):
-        return problems.softmax(X, y, setting.l2, setting.reduction, classes=setting.classes)
+        classes = setting.classes or len(rows.classes)
+        return problems.softmax(X, y, rows.penalties(l2, classes), setting.reduction, classes=classes)
     if isinstance(setting, config.PoissonConfig):
-        return problems.poisson(X, y, setting.l2, setting.reduction)
-    return problems.regression(X, y, l2=setting.l2, reduction=setting.reduction)
+        return problems.poisson(X, y, rows.penalties(l2), setting.reduction)
+    return problems.regression(X, y, l2=rows.penalties(l2), reduction=setting.reduction)

@@ -1,7 +1,7 @@
 """A table of a file checked against its model; an error names every wrong key in the file's own terms."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -62,8 +62,10 @@ def _locate(model: type[Section], loc: tuple[int | str, ...]) -> tuple[type[Sect
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """The members of a union, None left out."""
-    return [kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)]
+    """The members of a union without what annotates them, None left out."""
+    members = (annotation,) if get_origin(annotation) in (None, Annotated, list, dict) else get_args(annotation)
+    plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in members]
+    return [kind for kind in plain if kind is not type(None)]
 
 
 def _is_section(kind: Any) -> bool:

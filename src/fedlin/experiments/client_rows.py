@@ -1,6 +1,7 @@
 """The clients' rows: read and dealt out, or drawn at random."""
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import data
+from fedlin.data.prepare import HeldOut, LabelledRows, plain_labels, with_labels
+from fedlin.data.read import has_columns
 from fedlin.errors import DataError
 from fedlin.experiments import config
 from fedlin.experiments.experiment_file import DATA
@@ -15,34 +18,125 @@ from fedlin.experiments.experiment_file import DATA
 Array = NDArray[Any]
 
 
-def rows(setting: config.RowsConfig) -> tuple[Any, Any, data.Partition | None, Array | None]:
-    """X and y of every client; the partition and all labels too, where the rows come from data."""
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """What a problem is built from: rows to learn from, rows to test on, and where they came from."""
+
+    X: Any  # of every client
+    y: Any
+    test: LabelledRows | None = None
+    classes: tuple[str, ...] = ()  # the labels that y numbers, in order
+    partition: data.Partition | None = None  # of all rows of the data, where the rows come from data
+    labels: Array | None = None  # of all rows, as the data have them
+    preparation: data.Preparation | None = None
+    notes: tuple[str, ...] = ()
+    exchanged: tuple[int, int] = (0, 0)  # bytes that preparing sends up and down
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of rows of every client."""
+        return [len(part) for part in self.y]
+
+    def penalties(self, l2: float, outputs: int = 1) -> Any:
+        """l2 for each entry of a model: none on an intercept."""
+        return l2 if self.preparation is None else self.preparation.penalties(l2, outputs)
+
+
+def client_data(setting: config.RowsConfig) -> ClientData:
+    """The rows of every client that a file's [problem] describes."""
     if setting.data is None:
-        assert setting.synthetic is not None  # the model asks for one of the two
-        return *draw_rows(setting.synthetic, setting.kind), None, None
+        return _drawn(setting)
     source = setting.data
     path = source.file or _stored(str(source.name)) or data.fetch(str(source.name))
+    # Whoever scales by hand wants nothing else done.
+    automatic = setting.prepare.mode == "auto" and source.scale == 1 and has_columns(path)
+    if setting.prepare.mode == "always" or automatic:
+        return _prepared(setting, source, path)
     table = data.read(path, label=source.label, client=source.client, dim=source.dim)
-    y = _labels(setting, table.y)
-    partition = _partition(setting.partition, table, y)
-    return *partition.take(table.X / source.scale, y), partition, table.y
+    y, classes = _labels(setting, table.y)
+    partition = _partition(setting.partition, table.clients, y)
+    X = table.X / source.scale
+    held = _held_out(setting, partition)
+    test = LabelledRows([X[rows] for rows in held.test], [y[rows] for rows in held.test], held.test_names)
+    return ClientData(
+        [X[rows] for rows in held.train],
+        [y[rows] for rows in held.train],
+        test if held.test else None,
+        classes,
+        partition,
+        table.y,
+    )
 
 
-def _labels(setting: config.RowsConfig, y: Array) -> Array:
-    """Labels as the problem takes them: -1 and +1, or 0, 1, ... in sorted order."""
+def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: Any) -> ClientData:
+    if source.dim is not None:
+        raise DataError(f"dim = {source.dim} is for LIBSVM files as they are: leave it or prepare out.")
+    table = with_labels(data.read_table(path, label=source.label, client=source.client, missing=source.missing))
+    labels = plain_labels(table.y)
+    y, classes = _labels(setting, labels)
+    partition = _partition(setting.partition, table.clients, y)
+    fields = setting.prepare.model_dump(exclude={"mode"})
+    test = setting.test
+    made = data.prepare(
+        replace(table, y=y),
+        data.Recipe(**fields),
+        partition=partition,
+        test=0.0 if test is None else test.share,
+        test_by="row" if test is None else test.by,
+        seed=0 if test is None else test.seed,
+    )
+    return ClientData(
+        made.train.X,
+        made.train.y,
+        made.test if made.test.X else None,
+        classes,
+        partition,
+        labels,
+        made.preparation,
+        made.notes,
+        (made.bytes_up, made.bytes_down),
+    )
+
+
+def _held_out(setting: config.RowsConfig, partition: data.Partition) -> HeldOut:
+    test = setting.test
+    return data.hold_out(partition, 0.0) if test is None else data.hold_out(partition, test.share, test.by, test.seed)
+
+
+def _drawn(setting: config.RowsConfig) -> ClientData:
+    assert setting.synthetic is not None  # the model asks for data or this
+    X, y = draw_rows(setting.synthetic, setting.kind)
+    classes = tuple(map(str, range(setting.synthetic.classes))) if setting.kind == "softmax" else ()
+    if setting.test is None:
+        return ClientData(X, y, classes=classes)
+    clients, samples = y.shape
+    held = _held_out(setting, data.Partition(np.split(np.arange(clients * samples), clients)))
+    rows, labels = X.reshape(-1, X.shape[-1]), y.reshape(-1)
+    test = LabelledRows([rows[part] for part in held.test], [labels[part] for part in held.test], held.test_names)
+    return ClientData([rows[part] for part in held.train], [labels[part] for part in held.train], test, classes)
+
+
+def _labels(setting: config.RowsConfig, y: Array) -> tuple[Array, tuple[str, ...]]:
+    """Labels as the problem takes them, and what they stand for: -1 and +1, or 0, 1, ... in sorted order."""
     positive = None if setting.data is None else setting.data.positive
     if setting.kind == "logistic":
-        return data.signs(y, positive=positive)
+        signs = data.signs(y, positive=positive)
+        return signs, tuple(str(y[np.argmax(signs == sign)]) for sign in (-1, 1))
     if positive is not None:
         raise DataError(f"positive = {positive!r} is for logistic regression, not for {setting.kind}: leave it out.")
-    return np.unique(y, return_inverse=True)[1] if setting.kind == "softmax" else y
+    if setting.kind == "softmax":
+        values, codes = np.unique(y, return_inverse=True)
+        return codes, tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in values.tolist())
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"the label holds words such as {y[0]!r}: give numbers for {setting.kind}, or another kind.")
+    return y, ()
 
 
-def _partition(setting: config.PartitionConfig | None, table: data.Table, y: Array) -> data.Partition:
+def _partition(setting: config.PartitionConfig | None, names: Array | None, y: Array) -> data.Partition:
     if setting is None:
-        if table.clients is None:
+        if names is None:
             raise DataError("the data do not tell their clients: give partition, or the column as data.client.")
-        return data.by_column(table.clients)
+        return data.by_column(names)
     clients, seed = setting.clients, setting.seed
     if setting.kind == "dirichlet":
         return data.dirichlet(y, clients, _given(setting.alpha), seed=seed)

@@ -82,12 +82,18 @@ def _compare_setting(name: str, runs: Sequence[FinishedRun]) -> tuple[Comparison
     images = {}
     if "picture" in known:
         images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
-    tables = (*_tuning(methods), *_privacy(methods, known), *_rows(known))
+    tables = (*_tuning(methods), *_privacy(methods, known), *_preparation(known), *_rows(known))
     return comparison, comparison.chapter(name, setting, tables, images)
 
 
 def _kind(planned: PlannedRun) -> str:
     return planned.problem.kind.replace("_", " ")
+
+
+def _preparation(known: Mapping[str, Any]) -> tuple[TextTable, ...]:
+    """What was done with the columns of a table, and what was noticed."""
+    notes = tuple((note,) for note in known.get("notes", ()))
+    return (TextTable("How the table was read and prepared", ("",), notes),) if notes else ()
 
 
 def _rows(known: Mapping[str, Any]) -> tuple[TextTable, ...]:

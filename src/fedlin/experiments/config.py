@@ -78,6 +78,9 @@ class DataConfig(Section):
     label: Annotated[str, Field(description="the name of a column")] | None = None
     client: Annotated[str, Field(description="the name of a column")] | None = None
     dim: Count | None = None
+    missing: Annotated[
+        list[str], Field(description='a list of texts that stand for a missing entry, such as ["-999"]')
+    ] = []
     scale: Annotated[float, Field(gt=0, description="a number above 0, which features are divided by")] = 1.0
     positive: Annotated[float | str, Field(description="the label that counts as +1 in logistic regression")] | None = (
         None
@@ -123,6 +126,42 @@ class SyntheticConfig(Section):
     seed: Seed = 0
 
 
+class RecipeConfig(Section):
+    """How columns become features: see `fedlin.data.Recipe`, which has the same names."""
+
+    keep: Annotated[list[str], Field(description="a list of names of columns")] | None = None
+    drop: Annotated[list[str], Field(description="a list of names of columns")] = []
+    scale: Annotated[
+        Literal["standard", "robust", "range", "none"], Field(description='"standard", "robust", "range" or "none"')
+    ] = "standard"
+    fill: Annotated[Literal["mean", "median", "zero"], Field(description='"mean", "median" or "zero"')] = "mean"
+    words: Annotated[list[str], Field(description="a list of names of columns")] = []
+    most_words: Count = 50
+    intercept: Annotated[bool, Field(description="true or false")] = True
+
+
+class PrepareConfig(RecipeConfig):
+    """The same, and when: `mode` "auto" prepares tables of columns only."""
+
+    mode: Annotated[Literal["auto", "always", "none"], Field(description='"auto", "always" or "none"')] = "always"
+
+
+class TestConfig(Section):
+    """What is held out: a share of every client's rows, or of the clients."""
+
+    share: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1)")]
+    by: Annotated[Literal["row", "client"], Field(description='"row" or "client"')] = "row"
+    seed: Seed = 0
+
+
+def _mode(value: Any) -> Any:
+    return {"mode": value} if isinstance(value, str) else value
+
+
+def _share(value: Any) -> Any:
+    return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 class RowsConfig(OracleConfig):
     """A problem whose clients hold rows, from data or drawn."""
 
@@ -133,12 +172,16 @@ class RowsConfig(OracleConfig):
     reduction: Annotated[Literal["mean", "sum"], Field(description='"mean" or "sum"')] = "mean"
     weights: Annotated[
         Literal["equal", "rows"], Field(description='"equal", or "rows" for weights in proportion to a client\'s rows')
-    ] = "equal"
+    ] = "rows"
+    prepare: Annotated[PrepareConfig, BeforeValidator(_mode)] = PrepareConfig(mode="auto")
+    test: Annotated[TestConfig, BeforeValidator(_share)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.data is None) == (self.synthetic is None):
             raise ValueError("give either data or synthetic.")
+        if self.synthetic is not None and self.prepare.mode == "always":
+            raise ValueError("synthetic rows need no preparation: leave prepare out.")
         if self.synthetic is not None and self.partition is not None:
             raise ValueError("synthetic rows belong to clients already: leave partition out.")
         if self.partition is not None and self.data is not None and self.data.client is not None:

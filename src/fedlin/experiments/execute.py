@@ -20,6 +20,11 @@ def execute(folder: RunFolder, prepared: list[PreparedRun], *, say: Say, progres
     """Tune and play what is not yet stored, then write the tables."""
     facts, pictures = _facts(prepared)
     folder.begin(facts)
+    for known in facts.values():
+        for note in known.get("notes", ()):
+            say(f"prepared: {note}")
+        if "f" in known["facts"]:
+            say(f"f = {known['facts']['f']}")
     for name, picture in pictures.items():
         folder.store_picture(name, picture)
     for run in first_seeds(prepared):
@@ -45,16 +50,17 @@ def _facts(prepared: list[PreparedRun]) -> tuple[dict[str, dict[str, Any]], dict
     facts: dict[str, dict[str, Any]] = {}
     pictures = {}
     for run in prepared:
-        key, built = run.planned.problem_key, run.built
+        key, rows = run.planned.problem_key, run.built.rows
         if key in facts:
             continue
-        facts[key] = {"fingerprint": run.fingerprint(), "facts": built.facts()}
-        if built.partition is not None:
-            labels = None if run.planned.problem.kind in ("regression", "ridge") else built.labels
-            table, name = built.partition.table(labels), f"partition-{len(facts)}.png"
+        facts[key] = {"fingerprint": run.fingerprint(), "facts": run.built.facts()}
+        if rows is not None and rows.partition is not None:
+            labels = rows.labels if rows.classes else None
+            table, name = rows.partition.table(labels), f"partition-{len(facts)}.png"
             facts[key]["rows"] = {"heads": list(map(str, table)), "rows": table.astype(str).to_numpy().tolist()}
+            facts[key]["notes"] = list(rows.notes)
             facts[key]["picture"] = name
-            pictures[name] = built.partition.plot(labels)
+            pictures[name] = rows.partition.plot(labels)
     return facts, pictures
 
 

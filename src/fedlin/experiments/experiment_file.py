@@ -30,8 +30,11 @@ class ExperimentFile:
         return self.experiment.title or self.source.stem
 
 
-def load(path: str | Path, *, rounds: int | None = None) -> ExperimentFile:
-    """Read and check a file; nothing is built yet. `rounds` stands in for the file's own."""
+def load(path: str | Path, *, rounds: int | None = None, stored: bool = False) -> ExperimentFile:
+    """Read and check a file; nothing is built yet. `rounds` stands in for the file's own.
+
+    One that was `stored` with a run names all its defaults; where it says nothing of preparing, there was none then.
+    """
     source = Path(path)
     file_name("file", path, ArgumentError)
     try:
@@ -42,6 +45,8 @@ def load(path: str | Path, *, rounds: int | None = None) -> ExperimentFile:
         raise ArgumentError(f"{source} is not TOML: {error}.") from error
     if rounds is not None:
         raw["rounds"] = rounds
+    if stored and isinstance(raw.get("problem"), dict) and "data" in raw["problem"]:
+        raw["problem"].setdefault("prepare", "none")
     try:
         experiment = checked(config.ExperimentConfig, _with_absolute_paths(raw, source.parent))
         return ExperimentFile(source, experiment, planned_runs(experiment))

@@ -12,7 +12,7 @@ from fedlin.experiments.check_config import checked
 
 Grid = dict[str, Any]
 Place = tuple[str, ...]
-KEPT = ("each",)  # lists that are values of a single run
+KEPT = ("each", "keep", "drop", "words", "missing")  # lists that are values of a single run
 SINGLE = ("kind", "name")  # what decides which other keys there are
 STEP_SIZES = {"eta", "eta_bar"}
 

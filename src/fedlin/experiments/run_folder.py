@@ -66,7 +66,7 @@ class RunFolder:
         """A folder that `create` made."""
         if not (path / CONFIG).is_file():
             raise ArgumentError(f"{path} is not the folder of a run: it holds no {CONFIG}.")
-        return cls(path, load(path / CONFIG))
+        return cls(path, load(path / CONFIG, stored=True))
 
     def check_same(self, file: ExperimentFile) -> None:
         """Refuse to go on with another experiment than the one the folder is of."""

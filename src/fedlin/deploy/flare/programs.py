@@ -1,6 +1,7 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
 import io
+import logging
 import os
 import runpy
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedlin.data import Preparation
 from fedlin.deploy.runs import MODEL, STATE, begin_run, conclude, present_run
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
@@ -18,10 +20,12 @@ from fedlin.deploy.status import read_status
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
 from fedlin.engines.federation.client import failure_reply
+from fedlin.engines.federation.preparation import TableClient, prepare_sites
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
+_log = logging.getLogger(__name__)
 
 
 def run_server(transport: Transport, folder: str, job: str) -> None:
@@ -56,13 +60,23 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
     start = starting_model(kit, sent, settings)
+    dim = settings.dim
+    if settings.prepare is not None:
+        prepared = prepare_sites(
+            transport, settings.prepare, expect=settings.sites, policy=settings.policy, folder=place / STATE
+        )
+        if dim not in (None, prepared.dim):
+            raise DeployError(f"run.dim = {dim}, and the prepared tables make models of {prepared.dim}: leave dim out.")
+        dim = prepared.dim
+        _log.info("prepared %s", "; ".join(prepared.preparation.notes))
+        _log.info("preparing took %d bytes up and %d down", prepared.bytes_up, prepared.bytes_down)
     try:
         return serve(
             settings.algorithm,
             transport,
             settings.plan,
             settings.rounds,
-            dim=settings.dim if start is None else None,
+            dim=dim if start is None else None,
             x0=start,
             dtype=settings.dtype or "float64",
             seed=settings.seed,
@@ -99,7 +113,7 @@ def make_client(name: str, folder: str, job: str) -> Handler:
     """
     kit, sent = Path(folder), Path(job)
     recorder = SiteRecorder(kit, os.getpid())
-    client: Client | None = None
+    client: Client | TableClient | None = None
 
     def answer(phase: str, payload: bytes) -> bytes:
         nonlocal client
@@ -107,7 +121,9 @@ def make_client(name: str, folder: str, job: str) -> Handler:
         try:
             if client is None:
                 check_settings(kit, sent)
-                client = load_client(name, kit, read_settings(sent))
+                settings = read_settings(sent)
+                load = load_client if settings.prepare is None else load_table_client
+                client = load(name, kit, settings)
             client.limits = read_limits(kit)
         except WireError as refusal:
             return wire.write_refusal(header, request, str(refusal))
@@ -143,10 +159,31 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
     """The client of a site: `problem()` in its client.py gives its data and its loss."""
+    own = _run_file(name, kit, "problem")
+    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+
+
+def load_table_client(name: str, kit: Path, settings: FederationSettings) -> TableClient:
+    """The client of a site whose table is prepared first: `table()` in its client.py gives the site's rows, and
+    `problem(preparation)` its problem; it counts by its rows, unless the file has a WEIGHT.
+    """
+    own, state = _run_file(name, kit, "problem", "table"), kit / STATE
+    table = own["table"]()
+
+    def build(preparation: Preparation) -> Client:
+        weight = own.get("WEIGHT", float(table.rows))
+        return Client(settings.algorithm, own["problem"](preparation), folder=state, weight=weight)
+
+    return TableClient(table, build, folder=state)
+
+
+def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
     path = kit / CLIENT
     if not path.is_file():
         raise DeployError(f"{CLIENT} is not there: write it, with a function problem() that returns {name}'s problem.")
     own: dict[str, Any] = runpy.run_path(str(path))
-    if "problem" not in own:
-        raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
-    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+    for function in functions:
+        if function not in own:
+            what = "rows, as read_table does" if function == "table" else "problem"
+            raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {what}.")
+    return own

@@ -38,16 +38,20 @@ HEADER = _HEAD.size + _SUM.size
 
 
 class Kind(IntEnum):
-    """What a message is for; the first three go down, the others up."""
+    """What a message is for; those that say so go down, the others up."""
 
-    HELLO = 1  # who are you, and do we speak of the same run
-    BEGIN = 2  # go on from this model and from no memory
-    TASK = 3  # one phase
+    HELLO = 1  # down: who are you, and do we speak of the same run
+    BEGIN = 2  # down: go on from this model and from no memory
+    TASK = 3  # down: one phase
     GREETING = 4
     BEGUN = 5
     UPLOAD = 6
     LOST = 7  # the state this task goes on from is not here
     REFUSED = 8
+    SUMMARISE = 9  # down: tell of the columns of a table
+    PREPARE = 10  # down: what becomes of the columns
+    SUMMARY = 11
+    PREPARED = 12
 
 
 _KINDS = frozenset(Kind)

@@ -1,0 +1,218 @@
+"""What one client tells of a column so that all can prepare it alike, and how two such summaries become one.
+
+Counts, the mean and the sum of squared deviations, the range, the words and how often each stands, and a sketch of the
+quantiles. Nothing else leaves a client: its rows stay where they are. Merging is that of T. F. Chan, G. H. Golub and
+R. J. LeVeque (1979), which is exact where sums of squares would cancel.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.data.csv_text import missing_words, numbers
+from fedlin.errors import DataError
+
+Array = NDArray[Any]
+CODES = 50  # different entries up to which numbers may be codes, and are told as words too
+MOSTLY = 0.95  # share of a column's entries that must be numbers for the others to count as missing
+WORDS = 1000  # different words a client tells of, the most frequent first
+SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each
+DATES = (
+    "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%Y %H:%M",
+    "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of numbers: how many, their mean, the sum of squared deviations from it, the least and the largest."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation, dividing by the count."""
+        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Those of both sets of numbers together."""
+        count = self.count + other.count
+        if count == 0:
+            return self
+        apart = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + apart * other.count / count,
+            self.squares + other.squares + apart**2 * self.count * other.count / count,
+            min(self.low, other.low),
+            max(self.high, other.high),
+        )
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """Of one column at one client, or at several."""
+
+    rows: int = 0
+    missing: int = 0
+    moments: Moments = Moments()
+    whole: bool = True  # whether all numbers are whole
+    in_order: bool = True  # whether the numbers go up by one from row to row, as a row's own number does
+    distinct: int = 0  # different entries; over several clients at most so many
+    words: Mapping[str, int] = field(default_factory=dict)  # how often each stands
+    cut: bool = False  # whether there are more entries than were told as words
+    dates: Mapping[str, Moments] = field(default_factory=dict)  # days since 1970 by every format that fits all entries
+    sketch: tuple[tuple[float, float], ...] = ()  # quantiles of the numbers, each with the weight it stands for
+
+    @property
+    def present(self) -> int:
+        """Entries that are not missing."""
+        return self.rows - self.missing
+
+    def merge(self, other: "ColumnSummary") -> "ColumnSummary":
+        """That of both clients' rows together."""
+        words = Counter(self.words) + Counter(other.words)
+        fitting = (
+            set(self.dates) & set(other.dates) if self.present and other.present else set(self.dates or other.dates)
+        )
+        nothing = Moments()
+        return ColumnSummary(
+            self.rows + other.rows,
+            self.missing + other.missing,
+            self.moments.merge(other.moments),
+            self.whole and other.whole,
+            self.in_order and other.in_order,
+            len(words) if words and not (self.cut or other.cut) else self.distinct + other.distinct,
+            dict(words),
+            self.cut or other.cut,
+            {
+                name: self.dates.get(name, nothing).merge(other.dates.get(name, nothing))
+                for name in DATES
+                if name in fitting
+            },
+            tuple(sorted((*self.sketch, *other.sketch))),
+        )
+
+    def quantile(self, share: float) -> float:
+        """The number that a share of all numbers is at most, to within 1/(2·SKETCH) of that share."""
+        values, weights = np.array(self.sketch).T
+        reached = np.cumsum(weights) - weights / 2
+        return float(np.interp(share * weights.sum(), reached, values))
+
+
+def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) -> ColumnSummary:
+    """What a client tells of a column.
+
+    Args:
+        column: Its entries, text or numbers.
+        as_words: Whether numbers are words too.
+        sketch: Whether quantiles are told.
+
+    Returns:
+        The summary. Of numbers it has their moments and, where there are many of them, no list.
+
+    >>> found = summarise(np.array(["3", "5", "", "old"], object))
+    >>> found.rows, found.missing, found.moments.mean, dict(found.words)
+    (4, 1, 4.0, {'3': 1, '5': 1, 'old': 1})
+    """
+    absent = ~np.isfinite(column) if column.dtype.kind == "f" else missing_words(column)
+    present = column[~absent]
+    values = numbers(present)
+    known = np.isfinite(values)
+    words = [f"{value:g}" for value in present.tolist()] if column.dtype.kind == "f" else present.tolist()
+    counts = Counter(words)
+    if not as_words and len(counts) > CODES and known.mean() >= MOSTLY:
+        told = Counter(word for word, number in zip(words, known, strict=True) if not number)  # what is no number
+    else:
+        told = counts
+    return ColumnSummary(
+        len(column),
+        int(absent.sum()),
+        _moments(values[known]),
+        bool(np.all(values[known] == np.round(values[known]))),
+        bool(known.all() and len(values) > 2 and np.all(np.diff(values) == 1)),
+        len(counts),
+        dict(told.most_common(WORDS)),
+        len(told) < len(counts) or len(told) > WORDS,
+        {} if known.any() or column.dtype.kind != "O" else _dates(present),
+        _sketched(values[known]) if sketch else (),
+    )
+
+
+def _moments(values: Array) -> Moments:
+    if len(values) == 0:
+        return Moments()
+    mean = float(values.mean())
+    return Moments(len(values), mean, float(np.sum((values - mean) ** 2)), float(values.min()), float(values.max()))
+
+
+def _dates(words: Array) -> dict[str, Moments]:
+    """Moments of days since 1970 under every format that fits all of the entries."""
+    days = {name: as_days(words, name) for name in DATES} if len(words) else {}
+    return {name: _moments(found) for name, found in days.items() if np.isfinite(found).all()}
+
+
+def as_days(words: Array, date_format: str) -> NDArray[np.float64]:
+    """Dates of text as days since 1970, NaN for what does not fit the format.
+
+    >>> as_days(np.array(["1970-01-03", "soon"], object), "%Y-%m-%d").tolist()
+    [2.0, nan]
+    """
+    import pandas as pd
+
+    found = pd.to_datetime(pd.Series(words, dtype=object), format=date_format, errors="coerce")
+    return np.asarray((found - pd.Timestamp(0)) / pd.Timedelta(days=1), np.float64)
+
+
+def _sketched(values: Array) -> tuple[tuple[float, float], ...]:
+    """The quantiles at the middle of equal shares of the numbers, and the share each stands for."""
+    if len(values) <= SKETCH:
+        return tuple((float(value), 1.0) for value in np.sort(values))
+    middles = (np.arange(SKETCH) + 0.5) / SKETCH
+    each = len(values) / SKETCH
+    return tuple((float(value), each) for value in np.quantile(values, middles))
+
+
+def merge_summaries(clients: Sequence[Mapping[str, ColumnSummary]]) -> dict[str, ColumnSummary]:
+    """The summaries of all clients' rows together, by column; all must have the same columns."""
+    names = list(clients[0])
+    for client in clients[1:]:
+        if set(client) != set(names):
+            apart = sorted(set(client) ^ set(names))[0]
+            raise DataError(f"column {apart!r} is not at every client: give all the same columns.")
+    return {name: reduce(ColumnSummary.merge, (client[name] for client in clients)) for name in names}
+
+
+def to_bytes(summaries: Mapping[str, ColumnSummary]) -> bytes:
+    """Summaries as a client sends them."""
+    return json.dumps({name: asdict(summary) for name, summary in summaries.items()}, ensure_ascii=False).encode()
+
+
+def from_bytes(message: bytes) -> dict[str, ColumnSummary]:
+    """Summaries as a client sent them; whatever is not of that form is refused."""
+    try:
+        return {name: _summary(fields) for name, fields in json.loads(message).items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as cause:
+        raise DataError(f"a client's summary of its columns cannot be read: {cause}.") from cause
+
+
+def _summary(fields: dict[str, Any]) -> ColumnSummary:
+    return ColumnSummary(
+        **{
+            **fields,
+            "moments": Moments(**fields["moments"]),
+            "words": {str(word): int(count) for word, count in fields["words"].items()},
+            "dates": {str(name): Moments(**moments) for name, moments in fields["dates"].items()},
+            "sketch": tuple((float(value), float(weight)) for value, weight in fields["sketch"]),
+        }
+    )

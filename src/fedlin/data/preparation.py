@@ -1,0 +1,350 @@
+"""How columns become features, decided from summaries of all clients and applied by each to its own rows.
+
+Numbers are standardised, missing ones set to the mean; words become ones and zeros; dates become days. What is left
+out, and why, is said in notes.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.checks import one_of, positive_integer, shown, true_or_false
+from fedlin.data.column_summary import MOSTLY, ColumnSummary, Moments, as_days
+from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.raw_table import RawTable
+from fedlin.errors import ArgumentError, DataError
+from fedlin.problems.logistic import logistic
+from fedlin.problems.poisson import poisson
+from fedlin.problems.problem import Problem
+from fedlin.problems.regression import regression
+from fedlin.problems.softmax import softmax
+
+Array = NDArray[Any]
+Kind = Literal["number", "date", "words"]
+SCALES = ("standard", "robust", "range", "none")
+FILLS = ("mean", "median", "zero")
+DISTINCT = 0.9  # share of different entries from which a column names its rows
+FEW = 20  # rows up to which that says nothing
+OTHER, ABSENT = "(other)", "(missing)"
+LABELS = "(labels)"  # the name of the column of labels among summaries
+_IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|num|number|key|uuid|guid|index|row)$", re.IGNORECASE)
+CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0, 999999.0)  # numbers that often stand for a missing one
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be done with columns; what it says is the same for all clients.
+
+    Args:
+        keep: The columns to use; all unless given.
+        drop: Columns to leave out.
+        scale: "standard" for mean 0 and standard deviation 1, "robust" for median 0 and quartiles 1 apart, "range" for
+            0 to 1, "none" for numbers as they are. Words are ones and zeros in any case.
+        fill: What a missing number becomes: "mean", "median" or "zero". A missing word is a word of its own.
+        words: Columns of numbers that are words, such as a code.
+        most_words: How many words of a column have a feature of their own, the most frequent; the rest share one.
+        intercept: Whether a column of ones is added.
+
+    >>> Recipe(drop=("patient",)).scale
+    'standard'
+    """
+
+    keep: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    scale: str = "standard"
+    fill: str = "mean"
+    words: tuple[str, ...] = ()
+    most_words: int = 50
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("keep", "drop", "words"):
+            value = getattr(self, name)
+            if value is None and name == "keep":
+                continue
+            if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+                raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a list of names of columns.")
+            object.__setattr__(self, name, tuple(value))
+        one_of("scale", self.scale, SCALES)
+        one_of("fill", self.fill, FILLS)
+        positive_integer("most_words", self.most_words)
+        true_or_false("intercept", self.intercept)
+
+    def leaves(self, names: Iterable[str]) -> list[str]:
+        """Those of a table's columns that are left in; a name it does not have is refused."""
+        columns = list(names)
+        for key in ("keep", "drop", "words"):
+            for name in getattr(self, key) or ():
+                if name not in columns:
+                    some = ", ".join(columns[:12]) + (", ..." if len(columns) > 12 else "")
+                    raise DataError(f"{key} names {name!r}, which is no column of features: choose among {some}.")
+        return [name for name in columns if name not in self.drop and (self.keep is None or name in self.keep)]
+
+    @property
+    def sketches(self) -> bool:
+        """Whether quantiles are needed."""
+        return self.scale == "robust" or self.fill == "median"
+
+
+@dataclass(frozen=True)
+class PreparedColumn:
+    """One column's part: a number is (value - center)/size, missing ones being `fill`; words are one feature each."""
+
+    name: str
+    kind: Kind
+    fill: float = 0.0
+    center: float = 0.0
+    size: float = 1.0
+    date_format: str = ""
+    levels: tuple[str, ...] = ()  # the words with a feature of their own, in this order
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of its features."""
+        return tuple(f"{self.name}={level}" for level in self.levels) if self.kind == "words" else (self.name,)
+
+    def transform(self, column: Array) -> Array:
+        """Its features of every row, shape (n, features)."""
+        if self.kind == "words":
+            return self._indicators(column)
+        values = numbers(column) if self.kind == "number" else as_days(column, self.date_format)
+        values = np.where(np.isfinite(values), values, self.fill)
+        return np.asarray((values - self.center) / self.size)[:, None]
+
+    def _indicators(self, column: Array) -> Array:
+        words = words_of(column)
+        known = {level: place for place, level in enumerate(self.levels)}
+        rest = known.get(OTHER)
+        places = np.array([known.get(word, -1 if rest is None else rest) for word in words], np.intp)
+        return np.asarray(places[:, None] == np.arange(len(self.levels)), np.float64)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What every client does with its columns: the features in order, and what was noticed on the way.
+
+    >>> column = PreparedColumn("age", "number", fill=40.0, center=40.0, size=10.0)
+    >>> Preparation((column,), intercept=True).transform({"age": np.array(["50", ""], object)}).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+
+    columns: tuple[PreparedColumn, ...]
+    intercept: bool
+    classes: tuple[str, ...] = ()  # the labels of all clients, in order; none where there are too many to be classes
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of every feature; the intercept's is the last."""
+        names = tuple(name for column in self.columns for name in column.features)
+        return (*names, "intercept") if self.intercept else names
+
+    def transform(self, columns: Mapping[str, Array]) -> Array:
+        """The features of rows, shape (n, features)."""
+        absent = [column.name for column in self.columns if column.name not in columns]
+        if absent:
+            raise DataError(f"the rows have no column {absent[0]!r}, which the preparation needs.")
+        rows = len(next(iter(columns.values())))
+        parts = [column.transform(columns[column.name]) for column in self.columns]
+        return np.hstack([*parts, np.ones((rows, 1))] if self.intercept else parts)
+
+    def penalties(self, l2: float, outputs: int = 1) -> Any:
+        """l2 for each entry of a model with so many outputs a feature: none on the intercept."""
+        if not self.intercept:
+            return l2
+        return np.repeat(np.append(np.full(len(self.names) - 1, l2), 0.0), outputs)
+
+    def codes(self, y: Array) -> Array:
+        """The place of every label among `classes`."""
+        place = {name: number for number, name in enumerate(self.classes)}
+        words = words_of(y)
+        unknown = [word for word in words if word not in place]
+        if unknown:
+            raise DataError(f"{unknown[0]!r} is not among the {len(place)} labels that were told when preparing.")
+        return np.array([place[word] for word in words])
+
+    def problem(self, kind: str, tables: Sequence[RawTable], l2: float = 0.0) -> Problem:
+        """The problem of some clients' tables, an intercept not penalised and clients weighed by their rows.
+
+        Args:
+            kind: "logistic", "softmax", "poisson" or "regression".
+            tables: A table for each client, as `read_table` returns them.
+            l2: The weight of the penalty.
+
+        Returns:
+            The problem; the larger of two labels counts as +1 in logistic regression.
+        """
+        one_of("kind", kind, ("logistic", "softmax", "poisson", "regression"))
+        X = [self.transform(table.columns) for table in tables]
+        if kind == "softmax":
+            K = len(self.classes)
+            y = [self.codes(table.y) for table in tables]
+            made: Problem = softmax(X, y, self.penalties(l2, K), classes=K)
+        elif kind == "logistic":
+            if len(self.classes) != 2:
+                raise DataError(f"the clients have {len(self.classes)} different labels: give 2, or use softmax.")
+            made = logistic(X, [2.0 * self.codes(table.y) - 1 for table in tables], self.penalties(l2))
+        else:
+            y = [numbers(table.y) for table in tables]
+            options = {"reduction": "mean", "l2": self.penalties(l2)}
+            made = poisson(X, y, **options) if kind == "poisson" else regression(X, y, **options)
+        return made.weighted([len(part) for part in X])
+
+    def to_bytes(self) -> bytes:
+        """As the server sends it."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> "Preparation":
+        """As the server sent it; whatever is not of that form is refused."""
+        try:
+            fields = json.loads(message)
+            columns = tuple(
+                PreparedColumn(**{**column, "levels": tuple(column["levels"])}) for column in fields["columns"]
+            )
+            classes = tuple(map(str, fields["classes"]))
+            return cls(columns, bool(fields["intercept"]), classes, tuple(fields["notes"]))
+        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+            raise DataError(f"the preparation cannot be read: {cause}.") from cause
+
+
+def words_of(column: Array) -> list[str]:
+    """Entries as words; a number is written as short as it can be, and a missing one is a word of its own."""
+    if column.dtype.kind == "O":
+        return [ABSENT if gone else word for word, gone in zip(column, missing_words(column), strict=True)]
+    return [ABSENT if value != value else f"{value:g}" for value in column.tolist()]
+
+
+def fit_preparation(recipe: Recipe, summaries: Mapping[str, ColumnSummary]) -> Preparation:
+    """Decide what becomes of every column, from the summaries of all clients together; the labels' is among them."""
+    labels = summaries.get(LABELS)
+    summaries = {name: summary for name, summary in summaries.items() if name != LABELS}
+    notes: list[str] = []
+    columns = []
+    for name, summary in summaries.items():
+        column = _fit_column(name, summary, recipe, notes.append)
+        if column is not None:
+            columns.append(column)
+    if not columns:
+        raise DataError("no column is left to learn from: " + ("; ".join(notes) or "all were dropped") + ".")
+    classes = () if labels is None or labels.cut else tuple(sorted(labels.words, key=_by_value))
+    return Preparation(tuple(columns), recipe.intercept, classes, (*_said(columns, recipe), *notes))
+
+
+def _by_value(word: str) -> tuple[bool, float, str]:
+    """A key that sorts numbers by their value, and words after them."""
+    value = float(numbers(np.array([word], object))[0])
+    return bool(np.isnan(value)), 0.0 if np.isnan(value) else value, word
+
+
+def _fit_column(
+    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None]
+) -> PreparedColumn | None:
+    asked = recipe.keep is not None  # columns that were asked for by name stay, whatever they look like
+    if summary.present == 0:
+        note(f"{name}: left out, since it is empty")
+        return None
+    known = summary.moments.count
+    if name not in recipe.words and known >= MOSTLY * summary.present:
+        return _fit_number(name, summary, recipe, note, asked)
+    if name not in recipe.words and summary.dates:
+        return _fit_date(name, summary, recipe, note)
+    return _fit_words(name, summary, recipe, note, asked)
+
+
+def _fit_number(
+    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
+) -> PreparedColumn | None:
+    moments = summary.moments
+    if moments.low == moments.high and not summary.missing:
+        note(f"{name}: left out, since it is {moments.low:g} in every row")
+        return None
+    every = summary.distinct >= summary.present > FEW and summary.whole and not summary.missing
+    if every and not asked and (summary.in_order or _IDENTIFIER.search(name)):
+        note(f"{name}: left out, since every row has a number of its own (an id?); name it in keep to use it")
+        return None
+    if moments.count < summary.present:
+        odd = next(iter(word for word in summary.words if np.isnan(numbers(np.array([word], object))[0])), "")
+        note(f"{name}: {summary.present - moments.count} entries such as {odd!r} are no numbers and count as missing")
+    code = next((code for code in CODES if code in (moments.low, moments.high) and _far_out(code, moments)), None)
+    if code is not None:
+        note(f"{name}: {code:g} lies far from all others; if it stands for a missing value, name it in missing")
+    return _scaled(PreparedColumn(name, "number"), moments, summary, recipe)
+
+
+def _far_out(code: float, moments: Moments) -> bool:
+    return abs(code - moments.mean) > 5 * moments.deviation
+
+
+def _fit_date(name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None]) -> PreparedColumn | None:
+    formats = list(summary.dates)
+    moments = summary.dates[formats[0]]
+    if moments.low == moments.high and not summary.missing:
+        note(f"{name}: left out, since it is the same date in every row")
+        return None
+    doubt = f", though {formats[1]} fits as well" if len(formats) > 1 else ""
+    note(f"{name}: dates of the form {formats[0]}{doubt}, used as days since 1970")
+    plain = Recipe(scale=recipe.scale if recipe.scale in ("standard", "range", "none") else "standard")
+    return _scaled(PreparedColumn(name, "date", date_format=formats[0]), moments, summary, plain)
+
+
+def _scaled(column: PreparedColumn, moments: Moments, summary: ColumnSummary, recipe: Recipe) -> PreparedColumn:
+    center, size = {
+        "standard": lambda: (moments.mean, moments.deviation),
+        "robust": lambda: (summary.quantile(0.5), summary.quantile(0.75) - summary.quantile(0.25)),
+        "range": lambda: (moments.low, moments.high - moments.low),
+        "none": lambda: (0.0, 1.0),
+    }[recipe.scale]()
+    fill = {"mean": lambda: moments.mean, "median": lambda: summary.quantile(0.5), "zero": lambda: 0.0}[recipe.fill]()
+    return PreparedColumn(column.name, column.kind, fill, center, size if size > 0 else 1.0, column.date_format)
+
+
+def _fit_words(
+    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
+) -> PreparedColumn | None:
+    if summary.distinct > DISTINCT * summary.present and summary.present > FEW and not asked:
+        note(f"{name}: left out, since nearly every row has an entry of its own (an id?); name it in keep to use it")
+        return None
+    ordered = sorted(summary.words, key=lambda word: (-summary.words[word], word))
+    if len(ordered) == 1 and not summary.missing and not summary.cut:
+        note(f"{name}: left out, since it is {ordered[0]!r} in every row")
+        return None
+    kept = sorted(ordered[: recipe.most_words])
+    rest = [OTHER] if len(ordered) > len(kept) or summary.cut else []
+    if rest:
+        note(f"{name}: of {summary.distinct} words the {len(kept)} most frequent have a feature, the others share one")
+    gone = [ABSENT] if summary.missing else []
+    levels = [*kept, *rest, *gone]
+    # Of two words one says it all.
+    return PreparedColumn(name, "words", levels=tuple(levels[1:] if len(levels) == 2 else levels))
+
+
+def _said(columns: Sequence[PreparedColumn], recipe: Recipe) -> list[str]:
+    """What was done, in a sentence for each kind of column."""
+    done = {"standard": "standardised", "robust": "scaled by their quartiles", "range": "scaled to 0..1", "none": ""}
+    plain = [column.name for column in columns if column.kind == "number"]
+    words = [f"{column.name} ({len(column.levels)})" for column in columns if column.kind == "words"]
+    said = []
+    if plain:
+        how = done[recipe.scale] or "used as they are"
+        said.append(
+            f"{_counted(plain, 'column')} of numbers, {how}, missing ones set to the {recipe.fill}: {_some(plain)}"
+        )
+    if words:
+        said.append(f"{_counted(words, 'column')} of words as ones and zeros: {_some(words)}")
+    if recipe.intercept:
+        said.append("an intercept, which is not penalised")
+    return said
+
+
+def _counted(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

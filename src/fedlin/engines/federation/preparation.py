@@ -1,0 +1,196 @@
+"""Tables prepared before the rounds of a federation: two exchanges, after which every site has its problem.
+
+The server asks every site for a summary of its columns, merges what it is told and sends back what becomes of every
+column; a site prepares its own rows and builds its problem from them. Rows stay where they are. Both sides keep the
+preparation on disk, so that a run that is taken up again goes on with the same features.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from fedlin.data.column_summary import from_bytes, merge_summaries, to_bytes
+from fedlin.data.preparation import Preparation, Recipe, fit_preparation
+from fedlin.data.prepare import summarise_table
+from fedlin.data.raw_table import RawTable
+from fedlin.engines.checkpoint import open_folder, write_whole
+from fedlin.engines.federation import wire
+from fedlin.engines.federation.client import Client, failure_reply
+from fedlin.engines.federation.limits import Limits
+from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
+from fedlin.errors import DataError, FederationError, WireError
+from fedlin.transports.transport import Transport
+
+FILE = "preparation.json"
+LARGEST = 1 << 24  # bytes of one site's summary
+_BEFORE = bytes(8)  # the run of messages that come before there is one
+_log = logging.getLogger(__name__)
+
+
+class SitesPrepared(NamedTuple):
+    """What preparing came to: the features, the size of the model that every site has, and the bytes it took."""
+
+    preparation: Preparation
+    dim: int
+    bytes_up: int
+    bytes_down: int
+
+
+def prepare_sites(
+    transport: Transport,
+    recipe: Recipe,
+    *,
+    expect: Sequence[str],
+    policy: Policy | None = None,
+    folder: str | PathLike[str] | None = None,
+) -> SitesPrepared:
+    """Prepare the tables of all sites alike, before `serve`.
+
+    Args:
+        transport: What reaches the sites.
+        recipe: What is to be done with the columns.
+        expect: The names of the sites; all of them are waited for.
+        policy: How long an exchange may take, and for how long sites are asked again.
+        folder: Where the preparation is kept; one that is there already is used again.
+
+    Returns:
+        The preparation, the number of entries of the model, and the bytes that went up and down.
+    """
+    policy = Policy.everyone() if policy is None else policy
+    place = None if folder is None else open_folder(folder, 0o700) / FILE
+    up = down = 0
+    if place is not None and place.is_file():
+        preparation = Preparation.from_bytes(place.read_bytes())
+    else:
+        request = wire.write_message(Header(Kind.SUMMARISE, _BEFORE), json.dumps(asdict(recipe)).encode())
+        summaries = _ask_all(transport, "summarise", request, Kind.SUMMARY, expect, policy)
+        up, down = sum(map(len, summaries.values())), len(request) * len(expect)
+        preparation = fit_preparation(recipe, merge_summaries([from_bytes(summaries[name]) for name in sorted(expect)]))
+        if place is not None:
+            write_whole(place, preparation.to_bytes(), mode=0o600)
+    request = wire.write_message(Header(Kind.PREPARE, _BEFORE), preparation.to_bytes())
+    replies = _ask_all(transport, "prepare", request, Kind.PREPARED, expect, policy)
+    dims = {name: int(wire.read_facts(memoryview(reply)).get("dim", 0)) for name, reply in replies.items()}
+    if len(set(dims.values())) != 1:
+        each = ", ".join(f"{name} {dim}" for name, dim in sorted(dims.items()))
+        raise FederationError(
+            f"sites build models of different sizes from the same features ({each}): let problem() agree."
+        )
+    return SitesPrepared(
+        preparation,
+        next(iter(dims.values())),
+        up + sum(map(len, replies.values())),
+        down + len(request) * len(expect),
+    )
+
+
+def _ask_all(
+    transport: Transport, phase: str, request: bytes, wanted: Kind, expect: Sequence[str], policy: Policy
+) -> dict[str, bytes]:
+    """The bodies of every site's answer; who has not answered is asked again until patience ends."""
+    answers: dict[str, bytes] = {}
+    deadline = time.monotonic() + policy.patience
+    while True:
+        missing = [name for name in expect if name not in answers]
+        reachable = [name for name in missing if name in transport.clients()]
+        for name, reply in transport.exchange(phase, request, reachable, policy.timeout).items():
+            header, rest = wire.read_message(reply)
+            answered, body = wire.read_reply(rest)
+            if answered.request != wire.identify(request):  # late, to another request
+                continue
+            if header.kind == Kind.REFUSED:
+                facts = wire.read_facts(body)
+                raise FederationError(f"{name} does not prepare its table: {facts.get('reason', '')}")
+            if header.kind != wanted or len(body) > LARGEST:
+                raise FederationError(f"{name} answered with a {header.kind.name} of {len(body)} bytes.")
+            answers[name] = bytes(body)
+        missing = [name for name in expect if name not in answers]
+        if not missing:
+            return answers
+        if time.monotonic() > deadline:
+            raise FederationError(
+                f"no answer from {', '.join(missing)} within {policy.patience:g} s: start these sites."
+            )
+        time.sleep(policy.pause)
+
+
+class TableClient:
+    """A site with a table: it tells of its columns, prepares its rows, and then is the `Client` of its problem.
+
+    Args:
+        table: The site's rows.
+        build: Makes the site's client from the preparation: its problem, built of its rows.
+        folder: Where the preparation is kept, so that a restarted site needs not be told again.
+        limits: What the site allows, whatever the server asks.
+    """
+
+    def __init__(
+        self,
+        table: RawTable,
+        build: Callable[[Preparation], Client],
+        *,
+        folder: str | PathLike[str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.table = table
+        self.client: Client | None = None
+        self._limits = limits
+        self._build = build
+        self._file = None if folder is None else Path(open_folder(folder, 0o700)) / FILE
+        if self._file is not None and self._file.is_file():
+            self._prepare(self._file.read_bytes())
+
+    @property
+    def limits(self) -> Limits | None:
+        """What the site allows; its client has the same."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+        if self.client is not None:
+            self.client.limits = limits
+
+    def handle(self, phase: str, payload: bytes) -> bytes:
+        """The reply to any message: those of preparing here, all others by the client of the problem."""
+        header, request = Header(Kind.REFUSED, _BEFORE), wire.identify(payload)
+        try:
+            header, rest = wire.read_message(payload)
+            if header.kind == Kind.SUMMARISE:
+                summary = to_bytes(summarise_table(self.table, _recipe(bytes(rest))))
+                return wire.write_reply(header._replace(kind=Kind.SUMMARY), ReplyHeader(request, 0), summary)
+            if header.kind == Kind.PREPARE:
+                facts = wire.write_facts({"dim": self._prepare(bytes(rest))})
+                return wire.write_reply(header._replace(kind=Kind.PREPARED), ReplyHeader(request, 0), facts)
+            if self.client is None:
+                raise WireError("the table of this site is not prepared yet: prepare the sites before the rounds.")
+        except WireError as refusal:
+            _log.warning("refused a message of phase %s: %s", phase, refusal)
+            return wire.write_refusal(header, request, str(refusal))
+        except Exception as error:
+            return failure_reply(header, request, error)
+        return self.client.handle(phase, payload)
+
+    def _prepare(self, message: bytes) -> int:
+        """Build the client from a preparation; the number of entries of its model."""
+        preparation = Preparation.from_bytes(message)
+        self.client = self._build(preparation)
+        if self._limits is not None:
+            self.client.limits = self._limits
+        if self._file is not None:
+            write_whole(self._file, message, mode=0o600)
+        return self.client.problem.dim
+
+
+def _recipe(message: bytes) -> Recipe:
+    try:
+        fields: Mapping[str, object] = json.loads(message)
+        return Recipe(**fields)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as cause:
+        raise DataError(f"the recipe cannot be read: {cause}.") from cause

@@ -1,0 +1,104 @@
+"""Tables of sites prepared over a transport: the features, the model and the bytes are those of one process."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlin
+from fedlin import data
+from fedlin.data import Preparation, RawTable, Recipe
+from fedlin.engines.federation import Client, Policy, wire
+from fedlin.engines.federation.preparation import FILE, TableClient, prepare_sites
+from fedlin.engines.federation.wire import Header, Kind
+from fedlin.errors import FederationError
+from fedlin.transports.loopback import Loopback
+from hospitals import hospital_rows
+
+ROWS = hospital_rows()[:400]
+COLUMNS = {name: np.array([row[name] for row in ROWS], object) for name in ROWS[0]}
+OUTCOMES, SITES = COLUMNS.pop("outcome"), COLUMNS.pop("hospital").astype(str)
+TABLE = RawTable(COLUMNS, OUTCOMES, SITES)
+PART = data.by_column(SITES)
+ALGORITHM = fedlin.fedlin()
+PATIENCE = Policy.everyone(timeout=1.0, patience=0.2)
+
+
+def site(rows: Any, folder: Path | None = None) -> TableClient:
+    """A site with these rows, whose problem is softmax regression."""
+    table = TABLE.take(rows)
+
+    def build(preparation: Preparation) -> Client:
+        return Client(ALGORITHM, preparation.problem("softmax", [table], l2=0.01), weight=float(table.rows))
+
+    return TableClient(table, build, folder=folder)
+
+
+def sites(folder: Path | None = None) -> dict[str, TableClient]:
+    return {
+        name: site(rows, None if folder is None else folder / name)
+        for name, rows in zip(PART.names, PART.indices, strict=True)
+    }
+
+
+def test_a_federation_prepares_and_learns_what_one_process_does() -> None:
+    own = sites()
+    transport = Loopback({name: client.handle for name, client in own.items()})
+    made = prepare_sites(transport, Recipe(), expect=PART.names)
+    pooled = data.prepare(TABLE)
+    assert made.preparation == pooled.preparation
+    assert made.preparation.classes == ("home", "rehabilitation", "transferred")
+    problem = pooled.preparation.problem("softmax", [TABLE.take(rows) for rows in PART.indices], l2=0.01)
+    assert made.dim == problem.dim
+    # What travels is what one process counts, and the few bytes that frame every message.
+    framed = 2 * len(PART.names) * 200
+    assert pooled.bytes_up < made.bytes_up < pooled.bytes_up + framed
+    assert pooled.bytes_down < made.bytes_down < pooled.bytes_down + framed + 300 * len(PART.names)
+    plan = fedlin.Plan.scaled(2, 0.5 / problem.smoothness)
+    served = fedlin.serve(ALGORITHM, transport, plan, 5, dim=made.dim, expect=list(PART.names))
+    simulated = fedlin.simulate(ALGORITHM, problem, plan, 5)
+    np.testing.assert_allclose(served.x, simulated.x, atol=1e-12)
+
+
+def test_a_restarted_site_and_a_restarted_server_go_on_with_the_same_features(tmp_path: Path) -> None:
+    own = sites(tmp_path)
+    transport = Loopback({name: client.handle for name, client in own.items()})
+    first = prepare_sites(transport, Recipe(), expect=PART.names, folder=tmp_path / "server")
+    again = sites(tmp_path)
+    assert all(client.client is not None for client in again.values()), "each has its problem from its own disk"
+    assert (tmp_path / PART.names[0] / FILE).stat().st_mode & 0o077 == 0
+    other = Loopback({name: client.handle for name, client in again.items()})
+    second = prepare_sites(other, Recipe(scale="none"), expect=PART.names, folder=tmp_path / "server")
+    assert second.preparation == first.preparation, "what was begun goes on"
+    assert second.bytes_up < first.bytes_up
+
+
+def test_rounds_before_preparing_are_refused_and_no_row_is_in_an_error() -> None:
+    client = site(PART.indices[0])
+    reply = client.handle("hello", wire.write_message(Header(Kind.HELLO, bytes(8)), wire.write_facts({})))
+    header, rest = wire.read_message(reply)
+    assert header.kind == Kind.REFUSED
+    assert "not prepared yet" in wire.read_facts(wire.read_reply(rest)[1])["reason"]
+    for body in (b"", b"{}x", b'{"columns": 3}'):
+        reply = client.handle("prepare", wire.write_message(Header(Kind.PREPARE, bytes(8)), body))
+        header, rest = wire.read_message(reply)
+        assert header.kind == Kind.REFUSED
+        assert "DataError" in wire.read_facts(wire.read_reply(rest)[1])["reason"]
+
+
+def test_a_site_that_is_not_there_or_differs_is_named() -> None:
+    own = {name: client.handle for name, client in sites().items()}
+    with pytest.raises(FederationError, match=r"no answer from absent within 0\.2 s: start these sites"):
+        prepare_sites(Loopback(own), Recipe(), expect=[*PART.names, "absent"], policy=PATIENCE)
+
+    def wide(preparation: Preparation) -> Client:
+        return Client(ALGORITHM, fedlin.problems.least_squares(clients=1, dim=3, samples=5))
+
+    odd = {**own, PART.names[0]: TableClient(TABLE.take(PART.indices[0]), wide).handle}
+    with pytest.raises(FederationError, match=f"models of different sizes.*{PART.names[0]} 3"):
+        prepare_sites(Loopback(odd), Recipe(), expect=PART.names, policy=PATIENCE)
+    fewer = RawTable({"age": COLUMNS["age"]}, OUTCOMES, SITES)
+    unlike = {**own, PART.names[0]: TableClient(fewer.take(PART.indices[0]), wide).handle}
+    with pytest.raises(fedlin.FedLinError, match="is not at every client"):
+        prepare_sites(Loopback(unlike), Recipe(), expect=PART.names, policy=PATIENCE)
