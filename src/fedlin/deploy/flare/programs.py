@@ -1,15 +1,12 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
-import io
 import os
 import runpy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedlin.deploy.runs import MODEL, STATE, begin_run, conclude, present_run
+from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -36,10 +33,11 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         for where in (place, sent):  # whoever started the job has what is in its folder
             conclude(where, {"status": "failed", "error": str(error)})
         raise
-    model = io.BytesIO()
-    np.save(model, result.x)
-    write_whole(place / MODEL, model.getvalue(), mode=0o600)
+    write_model(place / MODEL, result.x)
     end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
+    if result.best is not None:
+        write_model(place / BEST, result.best.x)
+        end["best"] = {"round": result.best.round, "value": result.best.value}
     if result.absent:
         end["without"] = dict(result.absent)
     if result.status == "diverged":
@@ -72,6 +70,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             expect=settings.sites,
             weights=settings.weights,
             name=settings.name or "",
+            evaluation=settings.evaluation,
         )
     except OtherRunError as error:
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
@@ -149,4 +148,12 @@ def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
     own: dict[str, Any] = runpy.run_path(str(path))
     if "problem" not in own:
         raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
-    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+    return Client(
+        settings.algorithm,
+        own["problem"](),
+        folder=kit / STATE,
+        weight=own.get("WEIGHT", 1.0),
+        evaluate=own.get("evaluate"),
+        evaluation_weight=own.get("TEST_ROWS", 1.0),
+        on_model=lambda x: write_model(kit / MODEL, x),
+    )

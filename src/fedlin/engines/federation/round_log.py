@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,14 @@ from fedlin.result import Status
 Array = NDArray[Any]
 LOG = "log.jsonl"
 SUMS = ("bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds")
+
+
+class BestModel(NamedTuple):
+    """The model that the clients' evaluations found best."""
+
+    round: int
+    value: float  # of the metric
+    x: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +60,17 @@ class FederationResult:
     clients: list[str]  # who takes part at the end
     seed: int = 0
     absent: Mapping[str, str] = field(default_factory=dict)  # who took part and was quarantined, or left
+    best: BestModel | None = None  # by the metric of the evaluation, where it names one
 
     @property
     def rounds(self) -> int:
         """How many rounds were played."""
         return len(self.move) - 1
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The weighted means of the clients' metrics and each client's own, in the order of the rounds."""
+        return [event for event in self.events if event["event"] == "evaluation"]
 
 
 def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ HEADER = _HEAD.size + _SUM.size
 
 
 class Kind(IntEnum):
-    """What a message is for; the first three go down, the others up."""
+    """What a message is for: HELLO, BEGIN, TASK, EVALUATE and FINAL go down, the others up."""
 
     HELLO = 1  # who are you, and do we speak of the same run
     BEGIN = 2  # go on from this model and from no memory
@@ -48,6 +48,10 @@ class Kind(IntEnum):
     UPLOAD = 6
     LOST = 7  # the state this task goes on from is not here
     REFUSED = 8
+    EVALUATE = 9  # measure this model on data of your own
+    METRICS = 10
+    FINAL = 11  # the run is over, and this is its model
+    RECEIVED = 12
 
 
 _KINDS = frozenset(Kind)
