@@ -24,6 +24,7 @@ except ModuleNotFoundError as cause:
     message = "fedlin.transports.flare needs NVIDIA FLARE: pip install 'fedlin[flare]'."
     raise ModuleNotFoundError(message, name="nvflare") from cause
 
+from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.signatures import Context, Sender, Signer
 from fedlin.transports.transport import LOOK, Enough, Handler, by_client
@@ -250,6 +251,7 @@ class FlareClient:
             server.check(context, payload, signature)
         except WireError as refusal:
             _log.warning("refused a call in the name of %s: %s", caller, refusal)
+            AuditTrail(kit).record("call refused", caller=caller, phase=phase[:64], why=str(refusal))
             return _NOTHING
         if self._handler is None:
             self._handler = _program()(name, str(kit), _sent(job))

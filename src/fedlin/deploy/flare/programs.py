@@ -1,11 +1,13 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
+import hashlib
 import os
 import runpy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedlin.audit import AuditTrail
 from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
@@ -53,6 +55,8 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     text = (sent / NAME).read_bytes()
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
+    trail = AuditTrail(kit)
+    trail.record("settings", run=settings.name or "", sha256=hashlib.sha256(text).hexdigest(), text=text.decode())
     start = starting_model(kit, sent, settings)
     try:
         return serve(
@@ -71,6 +75,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             weights=settings.weights,
             name=settings.name or "",
             evaluation=settings.evaluation,
+            audit=trail,
         )
     except OtherRunError as error:
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
@@ -156,4 +161,5 @@ def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
         evaluate=own.get("evaluate"),
         evaluation_weight=own.get("TEST_ROWS", 1.0),
         on_model=lambda x: write_model(kit / MODEL, x),
+        audit=AuditTrail(kit),
     )

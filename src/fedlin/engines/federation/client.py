@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.audit import AuditTrail
 from fedlin.checks import positive
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import open_folder
@@ -49,6 +50,7 @@ class Client:
         evaluate: Measures a model on data of the site's own: from the flat model to numbers by name.
         evaluation_weight: What these numbers count in the mean over all sites, such as the number of rows they are of.
         on_model: Called with the model of a run that is over.
+        audit: Where to write down what is asked of the site.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -69,6 +71,7 @@ class Client:
         evaluate: Evaluate | None = None,
         evaluation_weight: float = 1.0,
         on_model: Callable[[NDArray[Any]], object] | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -84,6 +87,7 @@ class Client:
         self.evaluate = evaluate
         self.evaluation_weight = positive("evaluation_weight", evaluation_weight)
         self.on_model = on_model
+        self.audit = audit
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
         with precision(problem.dtype):
@@ -108,12 +112,23 @@ class Client:
             if answer is None:
                 raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
             with precision(self.handshake.dtype):
-                return answer(request, header, rest)
+                reply = answer(request, header, rest)
         except WireError as refusal:
             _log.warning("refused a message of phase %s: %s", phase, refusal)
-            return wire.write_refusal(header, request, str(refusal))
+            reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            return failure_reply(header, request, error)
+            reply = failure_reply(header, request, error)
+        if self.audit is not None:
+            self._record(header, phase, request, reply)
+        return reply
+
+    def _record(self, header: Header, phase: str, request: bytes, reply: bytes) -> None:
+        """Write down what was asked and what became of it."""
+        assert self.audit is not None
+        answered, rest = wire.read_message(reply)
+        place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
+        facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
+        self.audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
@@ -124,7 +139,11 @@ class Client:
         self._check_fingerprint(header.run)
         self.limits.check_run(header.run, self.handshake.algorithm, given)
         self.ledger.enter(header.run)
-        greeting = wire.write_facts({"weight": self.weight})
+        facts: dict[str, Any] = {"weight": self.weight}
+        if self.audit is not None:
+            self.audit.record("trail", of="server", digest=given.get("trail"))
+            facts["trail"] = self.audit.head()
+        greeting = wire.write_facts(facts)
         return wire.write_reply(header._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
 
     def _begin(self, request: bytes, header: Header, rest: memoryview) -> bytes:

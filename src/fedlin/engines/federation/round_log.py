@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.audit import AuditTrail
 from fedlin.engines.checkpoint import private
 from fedlin.result import Status
 
@@ -93,7 +94,8 @@ def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
 class RoundLog:
     """Lines in `log.jsonl`, if there is a folder; after a restart the latest line of a round is the one that counts."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, audit: AuditTrail | None = None) -> None:
+        self.audit = audit  # where events are written down a second time, so that nobody can change them unseen
         self.path = None if folder is None else folder / LOG
         self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
         self.events: list[dict[str, Any]] = []
@@ -125,11 +127,15 @@ class RoundLog:
         line = {"event": event, "round": played, "time": round(time.time(), 3), **facts}
         self.events.append(line)
         self._append(line)
+        if self.audit is not None:
+            self.audit.record(event, round=played, **facts)
 
     def enter(self, line: dict[str, Any]) -> None:
         """A round was played."""
         self.lines[line["round"]] = line
         self._append({**line, "time": round(time.time(), 3)})
+        if self.audit is not None:
+            self.audit.record("round", round=line["round"], answered=line["answered"], late=line["late"])
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fedlin.audit import AuditTrail
 from fedlin.checks import finite, positive, positive_integer
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest, open_folder
@@ -52,6 +53,7 @@ def serve(
     weights: Mapping[str, float] | None = None,
     name: str = "",
     evaluation: Evaluation | None = None,
+    audit: AuditTrail | None = None,
     stop: float | None = None,
     on_round: OnRound | None = None,
 ) -> FederationResult:
@@ -74,6 +76,7 @@ def serve(
         weights: The weights that the clients of these names have to declare.
         name: What tells this run from another one with the same settings.
         evaluation: When the clients measure the model on data of their own, and what follows from it.
+        audit: Where to write down rounds and events a second time, in lines that cannot be changed unseen.
         stop: The run ends early once a round moves the model by at most this.
         on_round: Called as on_round(rounds played, x, measures) after every round; True ends the run.
 
@@ -131,7 +134,7 @@ def serve(
             expect,
             weights,
             Exchange(transport, run, policy, pending),
-            RoundLog(place),
+            RoundLog(place, audit),
             checkpoints,
             progress or ServerState.start(algorithm, start, Roster()),
         )
