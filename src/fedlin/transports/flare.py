@@ -9,6 +9,7 @@ died. Requests and replies are signed, and a site answers the server of its fede
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,10 @@ from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.signatures import Context, Sender, Signer
 from fedlin.transports.transport import LOOK, Enough, Handler, by_client
+
+# At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
+# bytes, and a second of every process is much where there are many.
+sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[arg-type] # which means: not there
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
