@@ -156,7 +156,7 @@ class FlareTransport:
         # A site that has not shown its certificate has not seen the server's either.
         certificate = b"" if sender.known else self._signer.certificate
         call = self._sites[name](timeout=request.timeout)
-        reply, reply_signature, shown = call.answer(request.phase, request.payload, signature, certificate)
+        reply, reply_signature, shown = call.answer(request.phase, bytes(request.payload), signature, certificate)
         if not reply:
             raise WireError(f"{name} refused the call; its own log tells why.")
         if not sender.known:

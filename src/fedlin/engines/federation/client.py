@@ -206,8 +206,8 @@ class Client:
         """The model in a message of the run this site takes part in."""
         self._check_fingerprint(header.run)
         self.ledger.check_run(header.run)
-        x: NDArray[Any] = wire.unpack(rest, np.zeros(self.handshake.dim, self.handshake.dtype))
-        return x
+        like = np.zeros(self.handshake.dim, self.handshake.dtype)
+        return np.array(wire.unpack(rest, like))  # its own, to be changed as its owner likes
 
     def _store(self, run: bytes) -> ClientStates:
         self._check_fingerprint(run)
