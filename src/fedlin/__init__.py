@@ -27,7 +27,7 @@ from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
-from fedlin.engines.federation import Client, FederationResult, Limits, Policy, serve
+from fedlin.engines.federation import Client, Evaluation, FederationResult, Limits, Policy, serve
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
@@ -55,6 +55,7 @@ __all__ = [
     "Client",
     "Clock",
     "Comparison",
+    "Evaluation",
     "FedLinError",
     "FederationResult",
     "Limits",

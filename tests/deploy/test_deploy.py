@@ -54,7 +54,7 @@ def test_the_plan_follows_the_names() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, policy, prepare, run, sites"),
+        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, evaluation, policy, prepare, run, sites"),
         ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run: no key is called 'round': did you mean 'rounds'"),
         ({"run": {"dim": 3}}, "run.rounds is missing"),
         (
@@ -302,13 +302,13 @@ def test_the_server_tells_whom_it_waits_for(tmp_path: Path) -> None:
     assert read_awaiting(tmp_path) is None
     carrier = Loopback({name: site(number) for number, name in enumerate(names)})
     fedlin.serve(algorithm, carrier, fedlin.Plan(1, 0.1), 2, dim=3, folder=tmp_path / STATE)
-    for (phase, now, shown), awaited in zip(seen, [["a", "b"], ["b"]] * 6, strict=True):
+    for (phase, now, shown), awaited in zip(seen, [["a", "b"], ["b"]] * 7, strict=True):
         assert now is not None
         assert (now.phase, now.asked, now.awaited) == (phase, names, awaited)
         assert f"{phase} of round {now.round + 1}: waits for {', '.join(awaited)}; " in shown.output
     last = read_awaiting(tmp_path)
     assert last is not None
-    assert (last.phase, last.round, last.awaited, last.over) == ("model", 1, [], True)
+    assert (last.phase, last.round, last.awaited, last.over) == ("final", 2, [], True)
 
 
 def test_a_certificate_nobody_would_accept_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ import psutil
 
 import fedlin
 import local_user
+from fedlin.audit import verify
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.project import Project
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.site_template import client_text
 from fedlin.deploy.status import lines
+from fedlin.deploy.trails import find_trails
 from hostile_site import ATTACKS, VICTIM
 from local_flare import importable, template
 from template_data import drawn_problem
@@ -81,10 +83,16 @@ def test_no_site_reads_another_nor_ends_its_processes(attacked: Attacked) -> Non
     """Neither by FLARE's own calls nor in the server's name; and the run is what it would have been."""
     found = json.loads((attacked.project.site("south") / ATTACKS).read_text())
     assert set(found) == {"call", "call in the server's name", "end the victim", "end the server"}
-    assert all(isinstance(outcome, str) and outcome != "ok" for outcome in found.values()), found
-    dropped = (attacked.project.server / "process.log").read_text(errors="replace")
-    for told in (f"it is for {VICTIM}.", "it is a command to FLARE's processes"):
-        assert f"dropped a message of south: {told}" in dropped
+    assert "timed out" in found["call"]
+    assert "timed out" in found["call in the server's name"]
+    assert found["end the victim"] == found["end the server"] == "timeout"
+    trails = find_trails(attacked.project.folder)
+    assert trails.keys() >= {"server", "north", "south", "west"}
+    assert [verdict.problem for verdict in verify(trails)] == [None] * len(trails)
+    dropped = [e.facts for e in trails["server"].entries() if e.facts["event"] == "message dropped"]
+    assert {one["sender"] for one in dropped} == {"south"}
+    for why in (f"it is for {VICTIM}.", "it is a command to FLARE's processes"):
+        assert any(why in one["why"] for one in dropped)
     assert not any((attacked.project.site(VICTIM) / "state").glob("*65766c69*"))  # no state of the run called evil
     assert attacked.end == {"status": "done", "rounds": ROUNDS}
     settings = read_settings(attacked.project.folder)
@@ -102,7 +110,7 @@ def test_what_fails_at_a_site_leaves_its_text_there(attacked: Attacked) -> None:
     assert f"reference {reference}: the row of patient 4711 has no age" in log
     written = [path for path in server.rglob("*") if path.is_file()]
     assert len(written) > 10
-    assert not [path for path in written if b"4711" in path.read_bytes()]
+    assert not [path for path in written if b"patient 4711" in path.read_bytes()]
 
 
 def test_nobody_without_a_certificate_joins_from_the_same_machine(attacked: Attacked) -> None:

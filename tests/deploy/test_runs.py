@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.deploy.event_lines import event_line
 from fedlin.deploy.flare.programs import make_client, run_server, tell_status
 from fedlin.deploy.folder_lock import locked
-from fedlin.deploy.runs import MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
+from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
 from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import read_record, site_status
@@ -193,8 +194,28 @@ def test_whoever_sent_the_job_may_ask_where_it_stands(federation: Federation) ->
     federation.run()
     told = json.loads(json.dumps(tell_status(str(federation.server), {"events": 0})))
     assert told["progress"]["round"] == 5
-    assert [event["event"] for event in told["events"]] == ["began"]
-    assert tell_status(str(federation.server), {"events": 1})["events"] == []
+    assert [event["event"] for event in told["events"]] == ["began", "delivered"]
+    assert tell_status(str(federation.server), {"events": 2})["events"] == []
+
+
+def test_the_sites_evaluate_and_are_given_the_best_model(federation: Federation) -> None:
+    """In the log, on the screen and as files: the best at the server, and at every site."""
+    table = '[evaluation]\nevery = 2\nbest = "error"\nlargest = false\n'
+    (federation.job / NAME).write_text((federation.job / NAME).read_text().replace("[sites]", f"{table}[sites]"))
+    end = federation.run()
+    evaluations = [line for line in lines(federation.server) if line.get("event") == "evaluation"]
+    assert [line["round"] for line in evaluations] == [2, 4]
+    values = [line["mean"]["error"] for line in evaluations]
+    assert end["best"] == {"round": (2, 4)[int(np.argmin(values))], "value": min(values)}
+    for line in evaluations:
+        assert line["mean"]["error"] == pytest.approx(np.mean([one["error"] for one in line["sites"].values()]))
+    best = np.load(federation.server / BEST)
+    for kit in federation.sites.values():
+        np.testing.assert_array_equal(np.load(kit / MODEL), best)
+    assert "best.npy beside it" in end_line(end, "model.npy")
+    shown = event_line(evaluations[0])
+    assert f"evaluated: error {values[0]:.4g} (north: error " in shown
+    assert "the model was delivered to north, south" in event_line(lines(federation.server)[-1])
 
 
 # What the server's status says.

@@ -36,8 +36,8 @@ def problem() -> fedlin.problems.Problem:
     kit = Path(collab.workspace.get_root_dir())
     cell = collab.fl_ctx.get_engine().get_cell().core_cell
     attacks: dict[str, Callable[[], Any]] = {
-        "call": lambda: steal_gradient(kit),
-        "call in the server's name": lambda: steal_gradient(kit, forged=cell),
+        "call": steal_gradient,
+        "call in the server's name": lambda: steal_gradient(forged=cell),
         "end the victim": lambda: stop(cell, VICTIM),
         "end the server": lambda: stop(cell, "server"),
     }
@@ -53,9 +53,9 @@ def problem() -> fedlin.problems.Problem:
     return fedlin.problems.regression([features], [features @ rng.normal(size=20) + 0.1 * rng.normal(size=100)])
 
 
-def steal_gradient(kit: Path, forged: Any = None) -> list[float] | str:
+def steal_gradient(forged: Any = None) -> list[float] | str:
     """The victim's gradient at a model of ones, under a run id of our own; the cell `forged` lies about its name."""
-    settings = read_settings(kit)
+    settings = read_settings(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
     handshake = Handshake(settings.algorithm, settings.dim or 0, np.dtype("float64"))
     run = handshake.fingerprint + b"evil"
     begin = wire.write_message(wire.Header(Kind.BEGIN, run))

@@ -131,6 +131,7 @@ def readmit(
     site: Annotated[str, typer.Argument(metavar="SITE", help="The site that was quarantined.")],
 ) -> None:
     """Let a site in again whose uploads were rejected, on the server's machine: the run goes on with it."""
+    from fedlin.audit import AuditTrail
     from fedlin.deploy.runs import STATE, present_run
     from fedlin.deploy.status import server_folder
     from fedlin.engines.checkpoint import write_whole
@@ -141,7 +142,28 @@ def readmit(
         if not state.is_dir():
             raise typer.BadParameter(f"{state} is not there: no run has begun.")
         write_whole(state / READMIT, json.dumps([site]).encode(), mode=0o600)
+        AuditTrail(server_folder(server)).record("readmission asked for", site=site)
     typer.echo(f"{site} is let in at the next round.")
+
+
+@app.command()
+def audit(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
+    lines: Annotated[int, typer.Option(min=0, help="Print so many of the last lines of each trail, too.")] = 0,
+) -> None:
+    """Verify the audit trails in a folder; leaves with 1 where a line was changed, removed or inserted."""
+    from fedlin.audit import verify
+    from fedlin.deploy.trails import find_trails
+
+    with cli_errors():
+        trails = find_trails(folder)
+    verdicts = verify(trails)
+    for name, count, problem in verdicts:
+        typer.echo(f"{name}: {count} lines, {problem or 'whole'}")
+        if problem is None and lines:
+            for entry in list(trails[name].entries())[-lines:]:
+                typer.echo(f"  {json.dumps(entry.facts)}")
+    raise typer.Exit(1 if any(verdict.problem for verdict in verdicts) else 0)
 
 
 def _check_flare() -> None:

@@ -61,6 +61,20 @@ def _started_afresh(event: dict[str, Any]) -> str:
     return f"memories were made anew at the present model: {event['why']}"
 
 
+def _evaluation(event: dict[str, Any]) -> str:
+    def numbers(metrics: dict[str, float]) -> str:
+        return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+    sites = "; ".join(f"{name}: {numbers(metrics)}" for name, metrics in event["sites"].items())
+    refused = "; ".join(f"{name} did not: {why}" for name, why in event.get("refused", {}).items())
+    return f"evaluated: {numbers(event['mean']) or 'by nobody'} ({'; '.join(filter(None, (sites, refused)))})"
+
+
+def _delivered(event: dict[str, Any]) -> str:
+    missing = f", and not to {', '.join(event['missing'])}" if event["missing"] else ""
+    return f"the model was delivered to {', '.join(event['clients']) or 'nobody'}{missing}"
+
+
 def _other(event: dict[str, Any]) -> str:
     who = f"{event['client']} was " if "client" in event else "the run was " if event["event"] == "resumed" else ""
     why = f": {event['why']}" if "why" in event else ""
@@ -74,5 +88,7 @@ _SENTENCES = {
     "outlier": _outlier,
     "went back": _went_back,
     "began": _began,
+    "evaluation": _evaluation,
+    "delivered": _delivered,
     "started afresh": _started_afresh,
 }

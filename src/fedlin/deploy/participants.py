@@ -1,9 +1,11 @@
 """Who belongs to a federation: sites are added and removed, keys are requested, signed and renewed."""
 
+import hashlib
 from pathlib import Path
 
 import tomlkit
 
+from fedlin.audit import AuditTrail
 from fedlin.deploy.flare.authority import ISSUED, Authority, write_request
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.kits import ADMIN, Place, details, write_kits
@@ -33,6 +35,7 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
         write_kits(folder, Authority(folder / AUTHORITY), place, {name: f"sites/{name}"}, keys=keys)
         write_site_files(project.site(name), name, len(project.sites))
         (folder / NAME).write_text(tomlkit.dumps(settings), encoding="utf-8")
+        AuditTrail(folder).record("site added", site=name)
         return Project.read(folder)
 
 
@@ -46,6 +49,7 @@ def remove_site(folder: Path, name: str) -> Project:
     settings = tomlkit.parse((folder / NAME).read_text(encoding="utf-8"))
     settings["sites"].remove(name)
     (folder / NAME).write_text(tomlkit.dumps(settings), encoding="utf-8")
+    AuditTrail(folder).record("site removed", site=name)
     return Project.read(folder)
 
 
@@ -70,6 +74,7 @@ def sign_request(folder: Path, request: Path) -> Path:
     name, certificate = Authority(folder / AUTHORITY).sign(content, set(project.sites))
     path = request.with_name(f"{name}.crt")
     write_whole(path, certificate, mode=0o600)
+    AuditTrail(folder).record("certificate signed", site=name, sha256=hashlib.sha256(certificate).hexdigest())
     return path
 
 
@@ -100,4 +105,5 @@ def renew(folder: Path) -> list[Path]:
         written.append(folder / AUTHORITY / ISSUED / f"{name}.crt")
         if (kit / "startup" / f"{role}.key").exists():
             write_whole(kit / "startup" / f"{role}.crt", certificate, mode=0o600)
+    AuditTrail(folder).record("certificates renewed", names=sorted(kits))
     return written

@@ -6,6 +6,7 @@ server/
   state/, model.npy    the same of a run without a name
 """
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedlin.errors import DeployError
 
 STATE = "state"
 MODEL = "model.npy"
+BEST = "best.npy"  # the model that the sites' evaluations found best
 OUTCOME = "outcome.json"
 RUNS = "runs"
 _PRESENT = "present-run"  # in the server's folder: the name of the latest run, empty where it has none
@@ -65,6 +67,13 @@ def former_model(kit: Path, name: str) -> NDArray[Any]:
     return model
 
 
+def write_model(path: Path, x: NDArray[Any]) -> None:
+    """Save a flat model, whole or not at all."""
+    content = io.BytesIO()
+    np.save(content, x)
+    write_whole(path, content.getvalue(), mode=0o600)
+
+
 def conclude(folder: Path, content: dict[str, Any]) -> None:
     """Tell whoever waits for the run how it ended."""
     write_whole(folder / OUTCOME, json.dumps(content).encode(), mode=0o600)
@@ -98,4 +107,5 @@ def end_line(end: dict[str, Any], model: str) -> str:
     """
     missing = ", ".join(f"{name} ({why})" for name, why in (end.get("without") or {}).items())
     status = f"{end['status']} without {missing}" if missing else end["status"]
-    return f"{status}: {end.get('error') or f'the model is in {model}'}"
+    best = f"; the best, of round {end['best']['round']}, in {BEST} beside it" if "best" in end else ""
+    return f"{status}: {end.get('error') or f'the model is in {model}{best}'}"

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
 from fedlin.data import Recipe
-from fedlin.engines.federation import Policy
+from fedlin.engines.federation import Evaluation, Policy
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
@@ -64,6 +64,15 @@ class PolicyConfig(Section):
     max_share: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of one site")] = 0.9
 
 
+class EvaluationConfig(Section):
+    """The table [evaluation]: see `fedlin.Evaluation`, which has the same names."""
+
+    every: Count = 10
+    best: Annotated[str, Field(min_length=1, description="the name of a metric")] | None = None
+    largest: Annotated[bool, Field(description="true or false")] = True
+    patience: Count | None = None
+
+
 class SiteConfig(Section):
     """One site's line in the table [sites]."""
 
@@ -72,7 +81,7 @@ class SiteConfig(Section):
     weight: Positive | None = None
 
 
-_TABLES = ("run", "algorithm", "policy", "prepare", "sites")
+_TABLES = ("run", "algorithm", "policy", "prepare", "evaluation", "sites")
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ class FederationSettings:
     policy: Policy = field(default_factory=Policy.everyone)
     weights: Mapping[str, float] = field(default_factory=dict)  # those that sites have to declare
     prepare: Recipe | None = None  # what is done with the columns of the sites' tables before the rounds
+    evaluation: Evaluation | None = None
 
 
 def read_settings(folder: Path) -> FederationSettings:
@@ -141,9 +151,11 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
     weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
-    return FederationSettings(
-        algorithm, plan, tuple(numbers), **run.model_dump(), policy=policy, weights=weights, prepare=prepare
-    )
+    evaluation = None
+    if "evaluation" in tables:
+        evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())
+    tables_read = {"policy": policy, "weights": weights, "prepare": prepare, "evaluation": evaluation}
+    return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), **tables_read)
 
 
 def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:

@@ -26,6 +26,12 @@ patience = 3600.0        # seconds a round is asked again before the run gives u
 # rejections = 3         # who sends so many in a row is kept out, until it is let in again
 # max_share = 0.9        # the most that one site may count, unless its weight is approved below
 
+# [evaluation]             # by each site's evaluate(), on rows of its own
+# every = 10             # rounds
+# best = "error"         # keep the model with the best mean of this, best.npy at the server
+# largest = false        # for an error the smallest is the best
+# patience = 5           # end after so many evaluations without a better model
+
 [sites]                  # local steps and step size of each; slower machines take fewer steps
 # weight = 100.0 in a line approves the weight that the site's client.py has to declare
 {sites}
@@ -69,16 +75,29 @@ import numpy as np
 
 import fedlin
 
-ROWS, DIM = 100, 20
+ROWS, TEST_ROWS, DIM = 100, 50, 20
 WEIGHT = float(ROWS)  # how much this site counts, here by its rows
 
 
-def problem() -> fedlin.problems.Problem:
-    """Replace the two drawn arrays by your own data, and the problem by your own loss."""
+def rows() -> tuple[np.ndarray, ...]:
+    """Replace what is drawn by your own: features and targets to learn from, and others to test a model on."""
     rng = np.random.default_rng({seed})
-    features = rng.normal(size=(ROWS, DIM))
-    targets = features @ rng.normal(size=DIM) + 0.1 * rng.normal(size=ROWS)
+    features, truth = rng.normal(size=(ROWS, DIM)), rng.normal(size=DIM)
+    targets = features @ truth + 0.1 * rng.normal(size=ROWS)
+    test = rng.normal(size=(TEST_ROWS, DIM))
+    return features, targets, test, test @ truth
+
+
+def problem() -> fedlin.problems.Problem:
+    """Replace the problem by your own loss."""
+    features, targets, _, _ = rows()
     return fedlin.problems.regression([features], [targets])
+
+
+def evaluate(model: np.ndarray) -> dict[str, float]:
+    """What [evaluation] in the settings asks for: replace the error by what you want to know of a model."""
+    _, _, features, targets = rows()
+    return {{"error": float(np.mean((features @ model - targets) ** 2))}}
 '''
 
 

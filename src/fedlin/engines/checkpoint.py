@@ -4,6 +4,9 @@ import hashlib
 import io
 import json
 import os
+import struct
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ import numpy as np
 from fedlin.checks import file_name, positive_integer, shown
 from fedlin.errors import ArgumentError, CheckpointError, DamagedError, OtherRunError
 
-_MAGIC = b"fedlin checkpoint 1\n"
+_MAGIC = b"fedlin checkpoint 2\n"
+_FORMER = b"fedlin checkpoint 1\n"  # a digest and a file of NumPy's: read, and no longer written
+_LENGTHS = struct.Struct("<QI")  # of the description that follows: its bytes, and its CRC
 
 
 @dataclass(frozen=True)
@@ -83,24 +88,42 @@ def open_folder(path: str | os.PathLike[str], mode: int = 0o777) -> Path:
     return folder
 
 
-def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any], mode: int = 0o666) -> None:
-    """Save everything `read` gives back."""
-    buffer = io.BytesIO()
-    np.savez(buffer, identity=np.array(json.dumps(identity)), **arrays)
-    body = buffer.getvalue()
-    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body, mode)
+def write(
+    path: str | os.PathLike[str],
+    identity: dict[str, str],
+    arrays: dict[str, Any],
+    mode: int = 0o666,
+    *,
+    sync: bool = True,
+) -> None:
+    """Save everything `read` gives back: a description in JSON, and the arrays one after the other, each with its CRC."""
+    parts: list[Any] = []
+    described = []
+    for name, array in arrays.items():
+        plain = np.ascontiguousarray(array)
+        if plain.dtype.hasobject:
+            raise CheckpointError(f"{name} holds objects of Python, and a checkpoint holds numbers and text.")
+        part = memoryview(plain.reshape(-1).view(np.uint8)) if plain.nbytes else b""
+        described.append([name, plain.dtype.str, np.shape(array), zlib.crc32(part)])
+        parts.append(part)
+    description = json.dumps({"identity": identity, "arrays": described}).encode()
+    lengths = _LENGTHS.pack(len(description), zlib.crc32(description))
+    write_whole(path, [_MAGIC, lengths, description, *parts], mode, sync=sync)
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666, *, sync: bool = True) -> None:
+def write_whole(
+    path: str | os.PathLike[str], content: bytes | Sequence[Any], mode: int = 0o666, *, sync: bool = True
+) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`.
 
-    Without `sync` that holds as long as the machine does not lose its power.
+    The content may come in several parts. Without `sync` all this holds as long as the machine keeps its power.
     """
     target = Path(path)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
+            for part in [content] if isinstance(content, bytes) else content:
+                file.write(part)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -115,15 +138,46 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
         content = Path(path).read_bytes()
     except FileNotFoundError:
         return None
-    if not content.startswith(_MAGIC):
+    if content.startswith(_MAGIC):
+        saved, arrays = _parse(path, memoryview(content)[len(_MAGIC) :])
+    elif content.startswith(_FORMER):
+        saved, arrays = _parse_former(path, content[len(_FORMER) :])
+    else:
         raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
-    body = content[len(_MAGIC) + 32 :]
-    if hashlib.sha256(body).digest() != content[len(_MAGIC) : len(_MAGIC) + 32]:
-        raise DamagedError(f"{path} is truncated or damaged: remove it to start again from round 0.")
-    with np.load(io.BytesIO(body), allow_pickle=False) as file:
-        arrays: dict[str, Any] = {name: file[name] for name in file.files}
-    saved = json.loads(str(arrays.pop("identity")))
     differing = sorted(name for name in identity if identity[name] != saved.get(name))
     if differing:
         raise OtherRunError(path, differing)
     return arrays
+
+
+def _parse(path: str | os.PathLike[str], content: memoryview) -> tuple[dict[str, str], dict[str, Any]]:
+    damaged = DamagedError(f"{path} is truncated or damaged: remove it to start again from round 0.")
+    if len(content) < _LENGTHS.size:
+        raise damaged
+    length, checksum = _LENGTHS.unpack_from(content)
+    first = _LENGTHS.size + length
+    description = bytes(content[_LENGTHS.size : first])
+    if len(description) != length or zlib.crc32(description) != checksum:
+        raise damaged
+    told = json.loads(description)
+    arrays: dict[str, Any] = {}
+    for name, dtype, shape, crc in told["arrays"]:
+        kind = np.dtype(dtype)
+        size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        part = content[first : first + size]
+        if len(part) != size or zlib.crc32(part) != crc:
+            raise damaged
+        arrays[name] = np.frombuffer(part, kind).reshape(shape).copy()
+        first += size
+    if first != len(content):
+        raise damaged
+    return told["identity"], arrays
+
+
+def _parse_former(path: str | os.PathLike[str], content: bytes) -> tuple[dict[str, str], dict[str, Any]]:
+    body = content[32:]
+    if hashlib.sha256(body).digest() != content[:32]:
+        raise DamagedError(f"{path} is truncated or damaged: remove it to start again from round 0.")
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
+        arrays: dict[str, Any] = {name: file[name] for name in file.files}
+    return json.loads(str(arrays.pop("identity"))), arrays

@@ -9,6 +9,7 @@ died. Requests and replies are signed, and a site answers the server of its fede
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +25,14 @@ except ModuleNotFoundError as cause:
     message = "fedlin.transports.flare needs NVIDIA FLARE: pip install 'fedlin[flare]'."
     raise ModuleNotFoundError(message, name="nvflare") from cause
 
+from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.signatures import Context, Sender, Signer
 from fedlin.transports.transport import LOOK, Enough, Handler, by_client
+
+# At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
+# bytes, and a second of every process is much where there are many.
+sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[arg-type] # which means: not there
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
@@ -150,7 +156,7 @@ class FlareTransport:
         # A site that has not shown its certificate has not seen the server's either.
         certificate = b"" if sender.known else self._signer.certificate
         call = self._sites[name](timeout=request.timeout)
-        reply, reply_signature, shown = call.answer(request.phase, request.payload, signature, certificate)
+        reply, reply_signature, shown = call.answer(request.phase, bytes(request.payload), signature, certificate)
         if not reply:
             raise WireError(f"{name} refused the call; its own log tells why.")
         if not sender.known:
@@ -250,6 +256,7 @@ class FlareClient:
             server.check(context, payload, signature)
         except WireError as refusal:
             _log.warning("refused a call in the name of %s: %s", caller, refusal)
+            AuditTrail(kit).record("call refused", caller=caller, phase=phase[:64], why=str(refusal))
             return _NOTHING
         if self._handler is None:
             self._handler = _program()(name, str(kit), _sent(job))

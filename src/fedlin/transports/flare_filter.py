@@ -8,6 +8,7 @@ settings, be it that it was one, is not heard at all. The settings are those of 
 """
 
 import logging
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
 
+from fedlin.audit import AuditTrail
+
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
 _COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
+_MINUTE, _MOST = 60.0, 1000
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,8 @@ class _Filter:
         self.host = host
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
+        self._trail = AuditTrail(settings.parent)
+        self._told: dict[tuple[str, str], float] = {}
 
     def sites(self) -> set[str] | None:
         """The names in the settings' table of sites; None before the first run."""
@@ -71,8 +77,19 @@ class _Filter:
         )
         if reason is None:
             return None
-        _log.warning("dropped a message of %s: %s", sender, reason)
+        self._tell(sender, reason)
         return Message()
+
+    def _tell(self, sender: str, reason: str) -> None:
+        """Log and write down what was dropped; the same again at most once a minute, so that no one can fill a disk."""
+        now = time.monotonic()
+        if now - self._told.get((sender, reason), -_MINUTE) < _MINUTE:
+            return
+        if len(self._told) > _MOST:
+            self._told.clear()
+        self._told[sender, reason] = now
+        _log.warning("dropped a message of %s: %s", sender, reason)
+        self._trail.record("message dropped", sender=sender, why=reason)
 
 
 def refusal(sender: str, site: bool, origin: str, destination: str, command: bool) -> str | None:

@@ -60,7 +60,7 @@ class FlowerTransport:
         begun = time.monotonic()
         nodes, mail = self._nodes(), by_client(payloads, clients)
         letters = {
-            name: _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": mail[name]}))
+            name: _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": bytes(mail[name])}))
             for name in nodes.keys() & set(clients)
         }
         waiting = self._push(letters)

@@ -20,6 +20,7 @@ from cryptography.x509 import Certificate, load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 
 from fedlin.errors import WireError
+from fedlin.transports.transport import digest
 
 _PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 _DIGEST = SHA256()
@@ -35,7 +36,7 @@ class Context(NamedTuple):
 
     def statement(self, message: bytes) -> bytes:
         """The bytes that are signed; JSON has no zero byte, so that no two messages have the same."""
-        return json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode() + b"\0" + message
+        return json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode() + b"\0" + digest(message)
 
 
 class Signer:

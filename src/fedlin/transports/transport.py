@@ -5,12 +5,46 @@ message. It may lose, repeat, delay or reorder messages: the engine drops late r
 with the same bytes.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for every message, one at a time
 LOOK = 0.05  # seconds
+PREFIX = 64  # bytes at the beginning of a message that are its own; what follows may be the same in many
 Enough = Callable[[Mapping[str, bytes]], bool]
+
+
+class Digested(bytes):
+    """A message whose digest is known already."""
+
+    digest: bytes
+
+
+_latest: tuple[bytes, bytes] = (b"", b"")  # a message, and its digest
+
+
+def digest(message: bytes) -> bytes:
+    """32 bytes that name a message by its content: SHA-256 of its prefix and of the SHA-256 of the rest.
+
+    So a broadcast that differs between clients in the prefix alone is hashed once for all of them.
+
+    >>> digest(b"a" * 100) == digest(b"a" * 99 + b"b")
+    False
+    """
+    global _latest
+    if isinstance(message, Digested):
+        return message.digest
+    known = _latest  # threads may each have one of their own in hand
+    if message is not known[0]:  # the same message is asked for several times in a row
+        known = message, combined_digest(message, hashlib.sha256(memoryview(message)[PREFIX:]).digest())
+        _latest = known
+    return known[1]
+
+
+def combined_digest(message: bytes, rest: bytes) -> bytes:
+    """The digest of a message, from its prefix and the SHA-256 of the `rest`."""
+    return hashlib.sha256(message[:PREFIX] + rest).digest()
 
 
 def by_client(payloads: bytes | Mapping[str, bytes], clients: Sequence[str]) -> Mapping[str, bytes]:

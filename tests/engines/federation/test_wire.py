@@ -19,6 +19,7 @@ from fedlin.errors import NotFiniteError, WireError
 from fedlin.layers import Layers
 from fedlin.payloads import Narrow, Packed, Sparse, is_payload
 from fedlin.precision import precision
+from fedlin.transports.transport import PREFIX, digest
 
 RUN = b"a run id"
 HEADER = Header(Kind.TASK, RUN, round=7, phase=1, opening=True)
@@ -132,8 +133,9 @@ def mutated(rng: np.random.Generator, message: bytes) -> bytes:
 
 def resealed(message: bytes) -> bytes:
     """With the checksum a clever sender would give it."""
-    head, rest = message[: wire.HEADER - 4], message[wire.HEADER :]
-    return head + struct.pack("<I", zlib.crc32(rest, zlib.crc32(head))) + rest
+    head, first, rest = message[: wire.HEADER - 4], message[wire.HEADER : PREFIX], message[PREFIX:]
+    checksum = zlib.crc32(struct.pack("<I", zlib.crc32(rest)), zlib.crc32(head + first))
+    return head + struct.pack("<I", checksum) + first + rest
 
 
 def read(message: bytes, like: Any) -> tuple[Header, Task, Any] | None:
@@ -228,3 +230,18 @@ def test_an_identifier_tells_messages_apart() -> None:
     first, second = (wire.write_task(HEADER, TASK._replace(client=i), b"") for i in (1, 2))
     assert wire.identify(first) != wire.identify(second)
     assert wire.identify(first) == wire.identify(bytes(first))
+
+
+@pytest.mark.parametrize("length", [0, 5, 8, 9, 1000])
+def test_what_is_known_of_a_broadcast_is_what_its_receiver_finds(length: int) -> None:
+    """The sums that are found once for all clients are those of each whole message; every byte changes the digest."""
+    body = bytes(range(256)) * 4
+    for client in range(3):
+        sent = wire.write_task(HEADER, TASK._replace(client=client), body[:length])
+        plain = bytes(sent)
+        assert digest(sent) == digest(plain)
+        assert wire.read_task(wire.read_message(plain)[1])[0].client == client
+        assert resealed(plain) == plain
+    for place in range(0, len(plain), 7):
+        other = plain[:place] + bytes([plain[place] ^ 1]) + plain[place + 1 :]
+        assert digest(other) != digest(plain)

@@ -1,6 +1,6 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
-import io
+import hashlib
 import logging
 import os
 import runpy
@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fedlin.audit import AuditTrail
+from fedlin.core import Problem
 from fedlin.data import Preparation
-from fedlin.deploy.runs import MODEL, STATE, begin_run, conclude, present_run
+from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -40,10 +40,11 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         for where in (place, sent):  # whoever started the job has what is in its folder
             conclude(where, {"status": "failed", "error": str(error)})
         raise
-    model = io.BytesIO()
-    np.save(model, result.x)
-    write_whole(place / MODEL, model.getvalue(), mode=0o600)
+    write_model(place / MODEL, result.x)
     end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
+    if result.best is not None:
+        write_model(place / BEST, result.best.x)
+        end["best"] = {"round": result.best.round, "value": result.best.value}
     if result.absent:
         end["without"] = dict(result.absent)
     if result.status == "diverged":
@@ -59,6 +60,8 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     text = (sent / NAME).read_bytes()
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
+    trail = AuditTrail(kit)
+    trail.record("settings", run=settings.name or "", sha256=hashlib.sha256(text).hexdigest(), text=text.decode())
     start = starting_model(kit, sent, settings)
     dim = settings.dim
     if settings.prepare is not None:
@@ -86,6 +89,8 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             expect=settings.sites,
             weights=settings.weights,
             name=settings.name or "",
+            evaluation=settings.evaluation,
+            audit=trail,
         )
     except OtherRunError as error:
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
@@ -160,21 +165,20 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
     """The client of a site: `problem()` in its client.py gives its data and its loss."""
     own = _run_file(name, kit, "problem")
-    return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
+    return _client(own, own["problem"](), kit, settings, 1.0)
 
 
 def load_table_client(name: str, kit: Path, settings: FederationSettings) -> TableClient:
     """The client of a site whose table is prepared first: `table()` in its client.py gives the site's rows, and
     `problem(preparation)` its problem; it counts by its rows, unless the file has a WEIGHT.
     """
-    own, state = _run_file(name, kit, "problem", "table"), kit / STATE
+    own = _run_file(name, kit, "problem", "table")
     table = own["table"]()
 
     def build(preparation: Preparation) -> Client:
-        weight = own.get("WEIGHT", float(table.rows))
-        return Client(settings.algorithm, own["problem"](preparation), folder=state, weight=weight)
+        return _client(own, own["problem"](preparation), kit, settings, float(table.rows))
 
-    return TableClient(table, build, folder=state)
+    return TableClient(table, build, folder=kit / STATE)
 
 
 def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
@@ -187,3 +191,16 @@ def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
             what = "rows, as read_table does" if function == "table" else "problem"
             raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {what}.")
     return own
+
+
+def _client(own: dict[str, Any], problem: Problem, kit: Path, settings: FederationSettings, weight: float) -> Client:
+    return Client(
+        settings.algorithm,
+        problem,
+        folder=kit / STATE,
+        weight=own.get("WEIGHT", weight),
+        evaluate=own.get("evaluate"),
+        evaluation_weight=own.get("TEST_ROWS", 1.0),
+        on_model=lambda x: write_model(kit / MODEL, x),
+        audit=AuditTrail(kit),
+    )

@@ -1,6 +1,7 @@
 """A client of a federation: answers every message from its own data, and remembers on its own disk."""
 
 import logging
+from collections.abc import Callable, Mapping
 from os import PathLike
 from secrets import token_hex
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from fedlin.audit import AuditTrail
 from fedlin.checks import positive
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import open_folder
@@ -25,6 +28,7 @@ from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
 
+Evaluate = Callable[[NDArray[Any]], Mapping[str, float]]
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +47,10 @@ class Client:
         secret: Where the method has the client add noise for privacy, what the noise also depends on, so that the
             server cannot take it off again; drawn once and kept in the folder unless given. b"" draws as `simulate`.
         limits: What the site allows, whatever the server asks.
+        evaluate: Measures a model on data of the site's own: from the flat model to numbers by name.
+        evaluation_weight: What these numbers count in the mean over all sites, such as the number of rows they are of.
+        on_model: Called with the model of a run that is over.
+        audit: Where to write down what is asked of the site.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -60,6 +68,10 @@ class Client:
         weight: float = 1.0,
         secret: bytes | None = None,
         limits: Limits | None = None,
+        evaluate: Evaluate | None = None,
+        evaluation_weight: float = 1.0,
+        on_model: Callable[[NDArray[Any]], object] | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -72,6 +84,10 @@ class Client:
         self.folder = None if folder is None else open_folder(folder, 0o700)
         self.limits = Limits() if limits is None else limits
         self.ledger = Ledger(self.folder)
+        self.evaluate = evaluate
+        self.evaluation_weight = positive("evaluation_weight", evaluation_weight)
+        self.on_model = on_model
+        self.audit = audit
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
         with precision(problem.dtype):
@@ -86,16 +102,33 @@ class Client:
         header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
         try:
             header, rest = wire.read_message(payload)
-            answer = {Kind.HELLO: self._greet, Kind.BEGIN: self._begin, Kind.TASK: self._work}.get(header.kind)
+            answer = {
+                Kind.HELLO: self._greet,
+                Kind.BEGIN: self._begin,
+                Kind.TASK: self._work,
+                Kind.EVALUATE: self._evaluate,
+                Kind.FINAL: self._receive,
+            }.get(header.kind)
             if answer is None:
                 raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
             with precision(self.handshake.dtype):
-                return answer(request, header, rest)
+                reply = answer(request, header, rest)
         except WireError as refusal:
             _log.warning("refused a message of phase %s: %s", phase, refusal)
-            return wire.write_refusal(header, request, str(refusal))
+            reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            return failure_reply(header, request, error)
+            reply = failure_reply(header, request, error)
+        if self.audit is not None:
+            self._record(header, phase, request, reply)
+        return reply
+
+    def _record(self, header: Header, phase: str, request: bytes, reply: bytes) -> None:
+        """Write down what was asked and what became of it."""
+        assert self.audit is not None
+        answered, rest = wire.read_message(reply)
+        place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
+        facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
+        self.audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
@@ -106,7 +139,11 @@ class Client:
         self._check_fingerprint(header.run)
         self.limits.check_run(header.run, self.handshake.algorithm, given)
         self.ledger.enter(header.run)
-        greeting = wire.write_facts({"weight": self.weight})
+        facts: dict[str, Any] = {"weight": self.weight}
+        if self.audit is not None:
+            self.audit.record("trail", of="server", digest=given.get("trail"))
+            facts["trail"] = self.audit.head()
+        greeting = wire.write_facts(facts)
         return wire.write_reply(header._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
 
     def _begin(self, request: bytes, header: Header, rest: memoryview) -> bytes:
@@ -147,6 +184,30 @@ class Client:
         reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))
         store.put(request, SavedState(task.base, header.round, header.opening, header.phase, answer.state, reply))
         return reply
+
+    def _evaluate(self, request: bytes, header: Header, rest: memoryview) -> bytes:
+        x = self._model(header, rest)
+        if self.evaluate is None:
+            raise WireError("this site has nothing to evaluate a model with.")
+        if self.limits.epsilon is not None:
+            raise WireError("metrics are told without noise, and this site has a privacy budget.")
+        self.ledger.count(header.round, self.limits)
+        metrics = {str(name): float(value) for name, value in self.evaluate(x).items()}
+        facts = wire.write_facts({"weight": self.evaluation_weight, "metrics": metrics})
+        return wire.write_reply(header._replace(kind=Kind.METRICS), ReplyHeader(request, 0), facts)
+
+    def _receive(self, request: bytes, header: Header, rest: memoryview) -> bytes:
+        x = self._model(header, rest)
+        if self.on_model is not None:
+            self.on_model(x)
+        return wire.write_reply(header._replace(kind=Kind.RECEIVED), ReplyHeader(request, 0))
+
+    def _model(self, header: Header, rest: memoryview) -> NDArray[Any]:
+        """The model in a message of the run this site takes part in."""
+        self._check_fingerprint(header.run)
+        self.ledger.check_run(header.run)
+        like = np.zeros(self.handshake.dim, self.handshake.dtype)
+        return np.array(wire.unpack(rest, like))  # its own, to be changed as its owner likes
 
     def _store(self, run: bytes) -> ClientStates:
         self._check_fingerprint(run)

@@ -75,18 +75,23 @@ def _greet(
         return {}
     count = max(max(numbers.values()) + 1, len(session.roster.participants))
     tau, eta = session.plan.rows(count, session.rounds)
+    audit = session.round_log.audit
+    head = {} if audit is None else {"trail": audit.head()}
     hellos = {}
     for name, number in asked.items():
         plan = {"rounds": session.rounds, "tau": int(np.max(tau[..., number])), "eta": float(np.max(eta[..., number]))}
-        facts = wire.write_facts({**session.handshake.facts, **plan})
-        hellos[name] = wire.write_message(Header(Kind.HELLO, session.run), facts)
+        terms = wire.write_facts({**session.handshake.facts, **plan, **head})
+        hellos[name] = wire.write_message(Header(Kind.HELLO, session.run), terms)
     refusals = {}
     for name, reply in session.ask("hello", hellos, needed, due=hellos).items():
         if reply.kind != Kind.GREETING:
             refusals[name] = refusal(reply)
             continue
         try:
-            greeted[name] = _weight(wire.read_facts(reply.body).get("weight"), (session.weights or {}).get(name))
+            facts = wire.read_facts(reply.body)
+            greeted[name] = _weight(facts.get("weight"), (session.weights or {}).get(name))
+            if audit is not None and isinstance(facts.get("trail"), str):
+                audit.record("trail", of=name, digest=facts["trail"][:64])
         except WireError as cause:
             refusals[name] = Refusal(str(cause))
     return refusals

@@ -79,4 +79,5 @@ def sort_uploads(replies: Mapping[str, Reply], like: Message, norm_bound: float 
 def _norm(upload: Message) -> float:
     # The entries that a sparse payload leaves out are zero, so that its values have the norm of the whole vector.
     nodes = [node.values if isinstance(node, Sparse) else node for node in jax.tree.leaves(upload, is_leaf=is_payload)]
-    return float(np.sqrt(sum(np.sum(np.asarray(leaf, np.float64) ** 2) for leaf in jax.tree.leaves(decode(nodes)))))
+    flat = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(decode(nodes))]
+    return float(np.sqrt(sum(np.dot(leaf, leaf) for leaf in flat)))

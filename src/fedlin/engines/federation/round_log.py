@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.audit import AuditTrail
 from fedlin.columns import FEDERATION, SPENT
 from fedlin.engines.checkpoint import private
 from fedlin.result import Status
@@ -19,6 +20,14 @@ Array = NDArray[Any]
 LOG = "log.jsonl"
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
 NORMS = tuple(column.name for column in FEDERATION if not column.sums)
+
+
+class BestModel(NamedTuple):
+    """The model that the clients' evaluations found best."""
+
+    round: int
+    value: float  # of the metric
+    x: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +63,17 @@ class FederationResult:
     clients: list[str]  # who takes part at the end
     seed: int = 0
     absent: Mapping[str, str] = field(default_factory=dict)  # who took part and was quarantined, or left
+    best: BestModel | None = None  # by the metric of the evaluation, where it names one
 
     @property
     def rounds(self) -> int:
         """How many rounds were played."""
         return len(self.move) - 1
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The weighted means of the clients' metrics and each client's own, in the order of the rounds."""
+        return [event for event in self.events if event["event"] == "evaluation"]
 
 
 def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
@@ -81,7 +96,8 @@ def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
 class RoundLog:
     """Lines in `log.jsonl`, if there is a folder; after a restart the latest line of a round is the one that counts."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, audit: AuditTrail | None = None) -> None:
+        self.audit = audit  # where events are written down a second time, so that nobody can change them unseen
         self.path = None if folder is None else folder / LOG
         self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
         self.events: list[dict[str, Any]] = []
@@ -113,11 +129,15 @@ class RoundLog:
         line = {"event": event, "round": played, "time": round(time.time(), 3), **facts}
         self.events.append(line)
         self._append(line)
+        if self.audit is not None:
+            self.audit.record(event, round=played, **facts)
 
     def enter(self, line: dict[str, Any]) -> None:
         """A round was played."""
         self.lines[line["round"]] = line
         self._append({**line, "time": round(time.time(), 3)})
+        if self.audit is not None:
+            self.audit.record("round", round=line["round"], answered=line["answered"], late=line["late"])
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path is not None:

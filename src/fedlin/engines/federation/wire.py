@@ -1,10 +1,11 @@
 """The messages of a federation as bytes: compact, checked, and never pickled.
 
-    magic 4 | version 1 | kind 1 | phase 1 | opening 1 | run 8 | round 4 | CRC-32 4 | fields of the kind | body
+    magic 4 | version 1 | kind 1 | phase 1 | opening 1 | run 8 | round 4 | checksum 4 | fields of the kind | body
 
 All numbers are little-endian. A body is the bytes of the message's arrays one after the other, with no length and no
 name: both sides know the structure from the algorithm (`jax.eval_shape`), so a body has one right size and a decoder
-never allocates on a stranger's word. The CRC finds accidents; against forgery the transport needs TLS.
+never allocates on a stranger's word. The checksum is a CRC-32 of the first 64 bytes and of the CRC-32 of the rest: it
+finds accidents; against forgery the transport needs TLS.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from fedlin.core import Message
 from fedlin.errors import NotFiniteError, WireError
 from fedlin.payloads import validate
+from fedlin.transports.transport import PREFIX, Digested, combined_digest, digest
 
 Array = NDArray[Any]
 Buffer = bytes | memoryview
@@ -35,6 +37,7 @@ _SUM = struct.Struct("<I")
 _TASK = struct.Struct("<8sIIidI")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
+_FIRST = PREFIX - HEADER  # bytes after the header that stand in the prefix
 
 
 class Kind(IntEnum):
@@ -48,10 +51,14 @@ class Kind(IntEnum):
     UPLOAD = 6
     LOST = 7  # the state this task goes on from is not here
     REFUSED = 8
-    SUMMARISE = 9  # down: tell of the columns of a table
-    PREPARE = 10  # down: what becomes of the columns
-    SUMMARY = 11
-    PREPARED = 12
+    EVALUATE = 9  # down: measure this model on data of your own
+    METRICS = 10
+    FINAL = 11  # down: the run is over, and this is its model
+    RECEIVED = 12
+    SUMMARISE = 13  # down: tell of the columns of a table
+    PREPARE = 14  # down: what becomes of the columns
+    SUMMARY = 15
+    PREPARED = 16
 
 
 _KINDS = frozenset(Kind)
@@ -87,14 +94,23 @@ class ReplyHeader(NamedTuple):
 
 def identify(message: bytes) -> bytes:
     """Eight bytes that name a message by its content."""
-    return hashlib.sha256(message).digest()[:8]
+    return digest(message)[:8]
 
 
 def write_message(header: Header, rest: Buffer = b"") -> bytes:
     """A whole message."""
+    head = _head(header)
+    return b"".join((head, _SUM.pack(_checksum(head, rest[:_FIRST], zlib.crc32(rest[_FIRST:]))), rest))
+
+
+def _head(header: Header) -> bytes:
     kind, run, number, phase, opening = header
-    head = _HEAD.pack(MAGIC, VERSION, kind, phase, opening, run, number)
-    return b"".join((head, _SUM.pack(zlib.crc32(rest, zlib.crc32(head))), rest))
+    return _HEAD.pack(MAGIC, VERSION, kind, phase, opening, run, number)
+
+
+def _checksum(head: Buffer, first: Buffer, rest: int) -> int:
+    """Of a message, from what stands in its prefix and the CRC of the rest."""
+    return zlib.crc32(_SUM.pack(rest), zlib.crc32(first, zlib.crc32(head)))
 
 
 def read_message(message: bytes) -> tuple[Header, memoryview]:
@@ -113,16 +129,37 @@ def read_message(message: bytes) -> tuple[Header, memoryview]:
     if version != VERSION:
         raise WireError(f"the message is of version {version} and this side speaks {VERSION}: install the same fedlin.")
     (checksum,) = _SUM.unpack_from(view, _HEAD.size)
-    if checksum != zlib.crc32(view[HEADER:], zlib.crc32(view[: _HEAD.size])):
+    if checksum != _checksum(view[: _HEAD.size], view[HEADER:PREFIX], zlib.crc32(view[PREFIX:])):
         raise WireError("the message was damaged on the way: its checksum does not match.")
     if kind not in _KINDS or opening > 1 or number >= 2**31:
         raise WireError(f"the header says kind {kind}, opening {opening}, round {number}: one is out of range.")
     return Header(Kind(kind), run, number, phase, bool(opening)), view[HEADER:]
 
 
+class Sums(NamedTuple):
+    """What a body adds to the checksum and the digest of the messages it is part of."""
+
+    checksum: int
+    digest: bytes
+
+
+_latest: tuple[bytes, Sums] = (b"", Sums(0, b""))  # a body, and its sums
+
+
 def write_task(header: Header, task: Task, body: bytes) -> bytes:
-    """A phase's message to one client."""
-    return write_message(header, _TASK.pack(*task) + body)
+    """A phase's message to one client; the sums of a body that goes to many are found once."""
+    global _latest
+    cut = _FIRST - _TASK.size  # how much of the body stands in the prefix
+    known = _latest
+    if body is not known[0]:
+        rest = memoryview(body)[cut:]
+        known = body, Sums(zlib.crc32(rest), hashlib.sha256(rest).digest())
+        _latest = known
+    head, fields, sums = _head(header), _TASK.pack(*task), known[1]
+    checksum = _checksum(head, fields + body[:cut], sums.checksum)
+    message = Digested(b"".join((head, _SUM.pack(checksum), fields, body)))
+    message.digest = combined_digest(message, sums.digest)
+    return message
 
 
 def read_task(rest: memoryview) -> tuple[Task, memoryview]:
@@ -192,7 +229,7 @@ def unpack(body: Buffer, like: Message) -> Message:
     arrays, first = [], 0
     for leaf, length in zip(leaves, sizes, strict=True):
         stored = np.frombuffer(body[first : first + length], np.dtype(leaf.dtype).newbyteorder("<"))
-        array = stored.astype(leaf.dtype).reshape(leaf.shape)
+        array = stored.astype(leaf.dtype, copy=False).reshape(leaf.shape)
         if not np.all(np.isfinite(array)):
             raise NotFiniteError("the message holds NaN or infinite numbers.")
         arrays.append(array)

@@ -1,0 +1,112 @@
+"""How a federation over FLARE grows: `python -m benchmarks.federation_scale SITES ENTRIES [--top] [--rounds N]`.
+
+All processes are on this machine. Seconds to the first round are from the start of the first process; CPU seconds are
+those of all processes together, which is what a busy machine has to find.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+
+from fedlin.deploy.flare.local_federation import LocalFederation
+from fedlin.deploy.project import Project, create
+from fedlin.deploy.settings import NAME
+from fedlin.deploy.status import Progress, lines
+
+CLIENT = """\
+import numpy as np
+
+import fedlin
+
+WEIGHT = 1.0
+
+
+def distance(x, rows):
+    return 0.5 * ((x - rows[0]) ** 2).sum()
+
+
+def problem():
+    centre = np.random.default_rng({seed}).standard_normal((1, 1, {dim}))
+    return fedlin.problems.from_loss(distance, np.zeros({dim}), centre)
+"""
+
+
+def federation(folder: Path, sites: int, dim: int, top: bool, rounds: int, port: int) -> Project:
+    """So many sites with a loss that costs next to nothing."""
+    names = [f"site-{number:03d}" for number in range(sites)]
+    create(folder, names, "localhost", port)
+    kept = max(1, dim // 100)
+    links = f'uplink = "top_k({kept})"\nmodel_uplink = "innovation(top_k({kept}))"\n' if top else ""
+    links += f'model_downlink = "innovation(top_k({kept}))"\ndownlink = "top_k({kept})"\n' if top else ""
+    numbers = "\n".join(f"{name} = {{ tau = 2, eta = 0.1 }}" for name in names)
+    text = f'[run]\nrounds = {rounds}\ndim = {dim}\n[algorithm]\nname = "fedlin"\n{links}[sites]\n{numbers}\n'
+    (folder / NAME).write_text(text, encoding="utf-8")
+    for number, name in enumerate(names):
+        (folder / "sites" / name / "client.py").write_text(CLIENT.format(seed=number, dim=dim), encoding="utf-8")
+    return Project.read(folder)
+
+
+def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
+    """Seconds to the first round and a round, CPU seconds, memory of the server and disk of a site."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    with tempfile.TemporaryDirectory() as folder:
+        project = federation(Path(folder) / "federation", sites, dim, top, rounds, port)
+        run, begun, first, cpu = LocalFederation(project), time.monotonic(), 0.0, dict[int, float]()
+        cpu_first, memory, looked = 0.0, 0, 0.0
+
+        def watch(now: Progress | None) -> None:
+            nonlocal first, cpu_first, memory, looked
+            if time.monotonic() - looked < 2.0 and not (now is not None and not first):
+                return
+            looked = time.monotonic()
+            for process in (run.server, *run.sites.values()):
+                for member in process.members():
+                    try:
+                        cpu[member.pid] = sum(member.cpu_times()[:2])
+                        if process is run.server:
+                            memory = max(memory, member.memory_info().rss)
+                    except psutil.Error:
+                        continue
+            if now is not None and not first:
+                first, cpu_first = time.monotonic() - begun, sum(cpu.values())
+
+        end = run.run(watch)
+        if end["status"] != "done":
+            raise RuntimeError(end["error"])
+        times = [line["seconds"] for line in lines(project.server) if "event" not in line]
+        site = project.site(project.sites[0])
+        disk = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    return {
+        "sites": sites,
+        "entries": dim,
+        "messages": "TOP-1 %" if top else "dense",
+        "first round, s": round(first, 1),
+        "first round, CPU s": round(cpu_first, 1),
+        "a round, s": round(median(np.diff(times)[1:]), 3),
+        "server's memory, MB": memory >> 20,
+        "disk of a site, MB": round(disk / 2**20, 2),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sites", type=int)
+    parser.add_argument("entries", type=int)
+    parser.add_argument("--top", action="store_true")
+    parser.add_argument("--rounds", type=int, default=12)
+    given = parser.parse_args()
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(json.dumps(measure(given.sites, given.entries, given.top, given.rounds), indent=1))

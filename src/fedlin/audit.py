@@ -1,0 +1,144 @@
+"""An audit trail: what was asked of whom and what was refused, in lines each of which holds the hash of the one before.
+
+Whoever changes, removes or inserts a line breaks the chain from there on. Lines cut off at the end are found by what
+others have written down: server and sites tell each other the hash of their latest line whenever a run begins or goes
+on, and keep what they were told in their own trails.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TRAIL = "audit.jsonl"
+FIRST = "0" * 64  # what the first line holds in place of a hash
+_SIZE = 20 << 20  # bytes after which a new file is begun
+_TAIL = 1 << 16  # bytes in which the last line is looked for
+
+
+class Entry(NamedTuple):
+    """One line of a trail."""
+
+    number: int
+    facts: dict[str, Any]
+    digest: str
+
+
+class AuditTrail:
+    """The trail in a folder, which several processes may write to.
+
+    >>> import tempfile
+    >>> trail = AuditTrail(Path(tempfile.mkdtemp()))
+    >>> first = trail.record("asked", run="ab", round=3)
+    >>> [entry.facts["event"] for entry in trail.entries()], trail.head() == first
+    (['asked'], True)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / TRAIL
+        self._known: tuple[int, int, str] | None = None  # the file's size, and number and hash of its last line
+
+    def record(self, event: str, **facts: Any) -> str:
+        """Add a line; its hash."""
+        with self._locked():
+            number, before = self._last()
+            content = {"number": number + 1, "time": round(time.time(), 3), "event": event, **facts, "before": before}
+            line = json.dumps(content, default=str).encode()
+            if self.path.exists() and self.path.stat().st_size > _SIZE:
+                self.path.rename(self.folder / f"audit-{number:012d}.jsonl")
+            digest = hashlib.sha256(line).hexdigest()
+            with open(self.path, "ab+", opener=_private) as file:
+                file.seek(max(0, file.tell() - 1))
+                file.write((b"\n" if file.read() not in (b"", b"\n") else b"") + line + b"\n")
+                self._known = file.tell(), number + 1, digest
+        return digest
+
+    def head(self) -> str:
+        """The hash of the latest line."""
+        with self._locked():
+            return self._last()[1]
+
+    def entries(self) -> Iterator[Entry]:
+        """All lines from the first on; ValueError at the first one that breaks the chain."""
+        before, number = FIRST, 0
+        for path in self._files():
+            with open(path, "rb") as file:
+                for line in file:
+                    number += 1
+                    try:
+                        facts = json.loads(line)
+                        whole = facts["before"] == before and facts["number"] == number and line.endswith(b"\n")
+                    except (ValueError, KeyError, TypeError):
+                        whole = False
+                    if not whole:
+                        raise ValueError(f"{path.name} is not what was written: the chain breaks at line {number}.")
+                    before = hashlib.sha256(line[:-1]).hexdigest()
+                    yield Entry(number, facts, before)
+
+    def _files(self) -> list[Path]:
+        return [*sorted(self.folder.glob("audit-*.jsonl")), *([self.path] if self.path.exists() else [])]
+
+    def _last(self) -> tuple[int, str]:
+        """The number and the hash of the latest line."""
+        if self._known is not None and self.path.exists() and self.path.stat().st_size == self._known[0]:
+            return self._known[1:]  # nobody else has written since
+        files = self._files()
+        if not files:
+            return 0, FIRST
+        with open(files[-1], "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = [line for line in file.read().split(b"\n") if line]
+        try:
+            return int(json.loads(lines[-1])["number"]), hashlib.sha256(lines[-1]).hexdigest()
+        except (ValueError, KeyError, TypeError, IndexError):  # cut off by a crash: the break stays visible
+            return 0, hashlib.sha256(lines[-1] if lines else b"").hexdigest()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        import fcntl
+
+        self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        with open(self.folder / ".audit.lock", "a", opener=_private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Verdict(NamedTuple):
+    """What became of checking a trail."""
+
+    name: str
+    lines: int
+    problem: str | None  # None where nothing is wrong
+
+
+def verify(trails: dict[str, AuditTrail]) -> list[Verdict]:
+    """Check every chain, and that each trail still has the lines that the others were told of."""
+    digests: dict[str, set[str]] = {}
+    told: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who was told
+    verdicts = []
+    for name, trail in trails.items():
+        found, problem = [], None
+        try:
+            for entry in trail.entries():
+                found.append(entry.digest)
+                if entry.facts.get("event") == "trail" and "digest" in entry.facts:
+                    told.setdefault(str(entry.facts.get("of")), {})[str(entry.facts["digest"])] = name
+        except ValueError as broken:
+            problem = str(broken)
+        digests[name] = {FIRST, *found}
+        verdicts.append(Verdict(name, len(found), problem))
+    for number, verdict in enumerate(verdicts):
+        lost = [who for digest, who in told.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
+        if verdict.problem is None and lost:
+            missing = f"lines are missing that {', '.join(sorted(set(lost)))} was told of."
+            verdicts[number] = verdict._replace(problem=missing)
+    return verdicts
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,26 @@
+"""Where a federation's audit trails are: one for each participant, in its folder."""
+
+from pathlib import Path
+
+from fedlin.audit import TRAIL, AuditTrail
+from fedlin.deploy.flare.remote import site_name
+from fedlin.errors import DeployError
+
+
+def find_trails(folder: Path) -> dict[str, AuditTrail]:
+    """The trails at hand by whose they are: of the server, of every site that is here, and of the federation itself."""
+    if not folder.is_dir():
+        raise DeployError(f"{folder} is not there.")
+    found: dict[str, Path] = {}
+    for kit in (folder, folder / "server", *sorted((folder / "sites").glob("*"))):
+        if not (kit / TRAIL).exists():
+            continue
+        if (kit / "startup" / "fed_server.json").is_file():
+            found["server"] = kit
+        elif (kit / "startup" / "fed_client.json").is_file():
+            found[site_name(kit)] = kit
+        else:
+            found["federation"] = kit
+    if not found:
+        raise DeployError(f"{folder} has no audit trail: nothing has run there yet.")
+    return {name: AuditTrail(kit) for name, kit in found.items()}
