@@ -16,8 +16,14 @@ _NEWTON_STEPS = 60  # at most; badly scaled rows take two dozen
 Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
 
 
+Model = Any  # a flat vector, or the tuple of the arrays it is made of
+
+
 class Descent(NamedTuple):
-    """The arguments of local work, complete: see `fedlin.core.Descend`."""
+    """The arguments of local work, complete: see `fedlin.core.Descend`.
+
+    Inside of a loop its vectors, like those of a slope, may be tuples of the arrays they are made of.
+    """
 
     start: Vector
     shift: Vector | float
@@ -90,10 +96,19 @@ def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key
 
 
 def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
-    """x ← x - η(slope + shift + pull (x - center))."""
-    x = state.x
-    x = x - work.eta * (slope.grad + work.shift + work.pull * (x - work.center))
+    """x ← x - η(slope + shift + pull (x - center)), of each array that x is made of."""
+    move = slope.grad
+    if not _is_zero(work.shift):
+        move = jax.tree.map(jnp.add, move, work.shift)
+    if not _is_zero(work.pull):
+        move = jax.tree.map(lambda m, x, center: m + work.pull * (x - center), move, state.x, work.center)
+    x = jax.tree.map(lambda x, m: x - work.eta * m, state.x, move)
     return Descended(x, state.losses + slope.loss)
+
+
+def _is_zero(number: Any) -> bool:
+    """Whether this is known to be zero before anything is traced: to add it would cost a pass over the model."""
+    return isinstance(number, float | int) and number == 0
 
 
 def descend_by_slopes(slope: Callable[[Vector, Key], Slope], work: Descent, key: Key) -> Descended:
@@ -108,13 +123,13 @@ def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, k
 
 def begin(work: Descent) -> Descended:
     """Local work before its first step."""
-    return Descended(work.start, jnp.zeros((), work.start.dtype))
+    return Descended(work.start, jnp.zeros((), jax.tree.leaves(work.start)[0].dtype))
 
 
-def above(slope: Callable[[Vector], Slope], x: Vector, anchor: Vector | None) -> Slope:
+def above(slope: Callable[[Model], Slope], x: Model, anchor: Model | None) -> Slope:
     """The slope at x, or with an anchor what it is above that at the anchor."""
     here = slope(x)
-    return here if anchor is None else Slope(here.grad - slope(anchor).grad, here.loss)
+    return here if anchor is None else Slope(jax.tree.map(jnp.subtract, here.grad, slope(anchor).grad), here.loss)
 
 
 def prox_by_newton(loss: Callable[[Data, Vector], Scalar]) -> Callable[[Data, Vector, Scalar], Vector]:
