@@ -86,7 +86,10 @@ def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
 
     @jax.jit
     def evaluate(params: Any, images: Any, labels: Any) -> Any:
-        blocks = images.reshape(-1, min(1000, setting.test), *images.shape[1:]), labels.reshape(-1, min(1000, setting.test))
+        blocks = (
+            images.reshape(-1, min(1000, setting.test), *images.shape[1:]),
+            labels.reshape(-1, min(1000, setting.test)),
+        )
         return jnp.mean(jax.lax.map(lambda b: accuracy(params, {"images": b[0], "labels": b[1]}), blocks))
 
     params = jax.device_put(initial_parameters())

@@ -36,9 +36,7 @@ def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
     users = {str(i): Dataset((images[i], labels[i]), user_id=str(i)) for i in range(setting.users)}
     federated = FederatedDataset(users.__getitem__, get_user_sampler("minimize_reuse", list(users)))
     central = Dataset(tensors(*setting.test_data(), device()), eval_kwargs={"eval": True})
-    train = NNTrainHyperParams(
-        local_batch_size=setting.batch, local_num_epochs=1, local_learning_rate=setting.eta
-    )
+    train = NNTrainHyperParams(local_batch_size=setting.batch, local_num_epochs=1, local_learning_rate=setting.eta)
     params = NNAlgorithmParams(
         central_num_iterations=setting.rounds,
         evaluation_frequency=setting.every,

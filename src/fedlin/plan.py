@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, positive, positive_integer
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.checks import finite, fits_memory, instance_of, positive, positive_integer, random_seed
+from fedlin.errors import PlanError
 from fedlin.problems.problem import Problem
 
 
@@ -75,7 +75,8 @@ def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int 
     if high < low:
         raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
     shape = (clients,) if rounds is None else (positive_integer("rounds", rounds), clients)
-    return _steps(np.random.default_rng(seed).integers(low, high + 1, shape))
+    fits_memory(f"τ of {clients} clients", 4 * int(np.prod(shape, dtype=object)))
+    return _steps(np.random.default_rng(random_seed(seed)).integers(low, high + 1, shape))
 
 
 def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
@@ -94,8 +95,7 @@ def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
     >>> epochs(minibatch(least_squares(clients=2, dim=3, samples=50), 8), 1.5).tolist()
     [10, 10]
     """
-    if not isinstance(problem, Problem):
-        raise ArgumentError(f"problem = {problem!r:.80} is not allowed: give a fedlin Problem.")
+    instance_of("problem", problem, Problem, "a fedlin Problem")
     passes = positive("number", number)
     sampling = problem.sampling
     if sampling is None or sampling.batch is None:

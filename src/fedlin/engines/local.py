@@ -94,9 +94,13 @@ def make_local(
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
+        change: Callable[[Vector], Vector] | None = None,
     ) -> Vector:
-        if anchor is not None and sampling is None:
-            shift = shift - full(anchor)
+        if anchor is not None and sampling is None:  # where gradients are exact, the anchor's is taken once
+            at_anchor, made = full(anchor), change
+            shift = shift - at_anchor if made is None else shift
+            change = None if made is None else lambda grad: made(grad - at_anchor)
+            anchor = None
         work = Descent(
             start,
             shift,
@@ -104,14 +108,14 @@ def make_local(
             start if center is None else center,
             local.tau if steps is None else steps,
             local.eta if eta is None else eta,
+            change,
         )
-        if sampling is None:
-            anchor = None  # it is in the shift
+        if sampling is None and change is None:
             quick = objective.shortcut(data, work)
             if quick is not None:
                 counter.add(work.steps, np.nan, 0)
                 return quick
-        if sampling is not None and sampling.descend is not None:
+        if sampling is not None and sampling.descend is not None and (change is None or sampling.looped):
             done = sampling.descend(objective, data, noise, work, anchor, descent_key(key))
         else:
             done = descend_by_slopes(

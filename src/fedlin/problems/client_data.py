@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import all_finite
+from fedlin.checks import all_finite, shape_of
 from fedlin.errors import DataError
 
 Array = NDArray[Any]
@@ -25,9 +25,10 @@ def stack_clients(data: Any) -> tuple[Any, bool]:
         _check_stacked(data)
         stacked, padded = data, False
     for path, leaf in jax.tree_util.tree_leaves_with_path(stacked[0] if padded else stacked):
-        array = np.asarray(leaf)
+        array, name = np.asarray(leaf), jax.tree_util.keystr(path)
+        if array.dtype.kind not in "biufcV":  # V: what ml_dtypes adds
+            raise DataError(f"data{name} holds {array.dtype}: give arrays of numbers, words encoded as such.")
         if np.issubdtype(array.dtype, np.floating) and not all_finite(array):
-            name = jax.tree_util.keystr(path) or "data"
             raise DataError(f"data{name} has entries that are NaN or infinite: clean or impute it first.")
     return stacked, padded
 
@@ -41,7 +42,7 @@ def count_rows_of(batch: Any) -> int:
 
 
 def _check_stacked(data: Any) -> None:
-    lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    lengths = {shape_of("data", leaf, DataError)[:1] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
         raise DataError(
             f"data has arrays of leading sizes {sorted(lengths)}: stack all of them along one client axis, of at least "

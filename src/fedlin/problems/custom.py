@@ -1,5 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -7,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, nonnegative, one_of, positive
+from fedlin.checks import finite, nonnegative, one_of, positive, shown
 from fedlin.errors import ArgumentError, DataError, UnknownError
+from fedlin.fingerprint import fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
-from fedlin.problems.fingerprint import fingerprint
 from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
 from fedlin.problems.problem import Layer, Optimum, Problem, Rows
 
@@ -122,8 +123,8 @@ def from_loss(
     >>> problem.dim, problem.loss(problem.start)
     (3, 4.0)
     """
-    if not callable(loss):
-        raise ArgumentError(f"loss = {loss!r:.80} is not allowed: give a function (params, batch) or one with a key.")
+    if not callable(loss) or not isinstance(loss, Hashable):
+        raise ArgumentError(f"loss = {shown(loss)} is not allowed: give a function (params, batch) or one with a key.")
     arrays = jax.tree.map(np.asarray, params)
     paths, tree = jax.tree_util.tree_flatten_with_path(arrays)
     leaves = [leaf for _, leaf in paths]
@@ -166,7 +167,7 @@ def _known(
         None if smoothness is None else positive("smoothness", smoothness),
         None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
         None if polyak_lojasiewicz is None else positive("polyak_lojasiewicz", polyak_lojasiewicz),
-        None if minimizer is None else np.asarray(minimizer),
+        None if minimizer is None else finite("minimizer", minimizer, ArgumentError),
     )
     if known.strong_convexity is not None and (known.smoothness or 0.0) < known.strong_convexity:
         raise ArgumentError(
@@ -184,7 +185,14 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
 def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
     rows = jax.tree.map(lambda leaf: leaf[0], data[0] if form.padded else data)
     key = (jax.random.key(0),) if form.draws else ()
-    value = jax.eval_shape(form.loss, params, rows, *key)
+    try:
+        value = jax.eval_shape(form.loss, params, rows, *key)
+    except Exception as cause:
+        first = str(cause).strip().split("\n")[0]
+        raise DataError(
+            f"the loss cannot be computed on a client's data ({type(cause).__name__}: {first}): give a function that "
+            "JAX can trace, and data it fits."
+        ) from cause
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.checks import one_of, positive_integer
+from fedlin.checks import instance_of, one_of, positive_integer, true_or_false
 from fedlin.core import Key, Scalar, Vector
-from fedlin.errors import ArgumentError, DataError
+from fedlin.errors import DataError
 from fedlin.problems.noise import with_sampling
 from fedlin.problems.objective import (
     Data,
@@ -73,11 +73,10 @@ def minibatch(problem: P, size: int, *, replace: bool = True, last: str = "short
     >>> fedlin.epochs(problem, 2).tolist()
     [12, 12]
     """
-    rows = problem.rows()
+    rows = instance_of("problem", problem, Problem, "a fedlin Problem").rows()
     size = positive_integer("size", size)
     one_of("last", last, ("short", "drop"))
-    if not isinstance(replace, bool):
-        raise ArgumentError(f"replace = {replace!r} is not allowed: give True or False.")
+    true_or_false("replace", replace)
     lengths = np.asarray(rows.lengths)
     if not replace and last == "drop" and lengths.min() < size:
         raise DataError(
@@ -141,27 +140,39 @@ def _sampling(batches: Batches) -> Sampling:
         batch = batches.pick(rows, picked, share)
         return lambda x: batches.slope(batch, x, jax.random.fold_in(key, _LOSS))
 
+    def flat(at: Callable[[Model], Slope]) -> Callable[[Vector], Slope]:
+        """The slope at a flat model, as a flat vector."""
+
+        def slope(x: Vector) -> Slope:
+            found = at(batches.split(x))
+            return Slope(batches.join(found.grad), found.loss)
+
+        return slope
+
     def slope(objective: Objective, data: Data, noise: Data, x: Vector, key: Key) -> Slope:
         rows = data if noise is None else noise
         picked, share = (draw(rows, key), None) if last is None else take(rows, shuffle(rows, key), 0, x.dtype)
-        found = slope_over(rows, picked, share, key)(batches.split(x))
-        return Slope(batches.join(found.grad), found.loss)
+        return flat(slope_over(rows, picked, share, key))(x)
 
     def descend(
         objective: Objective, data: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key
     ) -> Descended:
         rows = data if noise is None else noise
-        vectors = {name: _split(batches, getattr(work, name)) for name in ("start", "shift", "center")}
-        work, anchor = work._replace(**vectors), None if anchor is None else batches.split(anchor)
+        # What changes a gradient knows flat vectors only.
+        split, join = (batches.split, batches.join) if work.change is None else (_as_it_is, _as_it_is)
+        vectors = {name: getattr(work, name) for name in ("start", "shift", "center")}
+        vectors = {name: v if isinstance(v, float | int) else split(jnp.asarray(v)) for name, v in vectors.items()}
+        work, anchor = work._replace(**vectors), None if anchor is None else split(anchor)
 
         def step(state: Descended, picked: jax.Array, share: Vector | None, own: Key) -> Descended:
-            return take_step(state, above(slope_over(rows, picked, share, own), state.x, anchor), work)
+            at = slope_over(rows, picked, share, own)
+            return take_step(state, above(at if work.change is None else flat(at), state.x, anchor), work)
 
         if last is None:
             drawn = repeat_steps(
                 lambda state, own: step(state, draw(rows, own), None, own), begin(work), work.steps, key
             )
-            return Descended(batches.join(drawn.x), drawn.losses)
+            return Descended(join(drawn.x), drawn.losses)
 
         count = batches.sizes(rows)[0]
         in_a_pass = count // size if last == "drop" else (count + size - 1) // size
@@ -179,14 +190,7 @@ def _sampling(batches: Batches) -> Sampling:
 
         passes = (work.steps + in_a_pass - 1) // in_a_pass
         state = jax.lax.fori_loop(0, passes, go_through, begin(work))
-        return Descended(batches.join(state.x), state.losses)
+        return Descended(join(state.x), state.losses)
 
     name = f"minibatch({size})" if last is None else f"minibatch({size}, replace=False, last={last!r})"
     return Sampling(slope, name, size, last, descend, full=batches.full)
-
-
-def _split(batches: Batches, vector: Vector | float) -> Model:
-    """A vector as the arrays that the loss works on; a number is one for each of them."""
-    if isinstance(vector, float | int):
-        return vector
-    return batches.split(jnp.asarray(vector))

@@ -6,7 +6,7 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from fedlin.checks import nonnegative
+from fedlin.checks import instance_of, nonnegative
 from fedlin.core import Key, Vector
 from fedlin.errors import ArgumentError
 from fedlin.problems.objective import Data, Objective, Sampling, Slope
@@ -37,6 +37,7 @@ def noisy(problem: P, variance: float) -> P:
     >>> noisy(least_squares(clients=2, dim=3, samples=5), 0.1).sampling is not None
     True
     """
+    instance_of("problem", problem, Problem, "a fedlin Problem")
     deviation = np.sqrt(nonnegative("variance", variance))
     return with_sampling(problem, GAUSSIAN, np.full(problem.clients, deviation, problem.dtype))
 

@@ -31,6 +31,7 @@ class Descent(NamedTuple):
     center: Vector
     steps: Scalar | int
     eta: Scalar | float
+    change: Callable[[Vector], Vector] | None = None  # of each gradient; for steps taken one by one
 
 
 class Slope(NamedTuple):
@@ -97,7 +98,7 @@ def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key
 
 def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
     """x ← x - η(slope + shift + pull (x - center)), of each array that x is made of."""
-    move = slope.grad
+    move = slope.grad if work.change is None else work.change(slope.grad)
     if not _is_zero(work.shift):
         move = jax.tree.map(jnp.add, move, work.shift)
     if not _is_zero(work.pull):

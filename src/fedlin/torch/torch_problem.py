@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedlin.checks import nonnegative, one_of, positive_integer
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
-from fedlin.problems.fingerprint import fingerprint
+from fedlin.fingerprint import fingerprint
 from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.torch.bridge import ask_torch
