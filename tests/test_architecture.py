@@ -21,6 +21,7 @@ INNER = (
     "errors",
     "checks",
     "cache",
+    "columns",
     "precision",
     "payloads",
     "compressors",

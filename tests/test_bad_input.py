@@ -27,7 +27,8 @@ LOGISTIC = problems.logistic(ROWS, LABELS, l2=0.1)
 BATCHES = problems.minibatch(LOGISTIC, 2)
 PLAN = Plan(2, 0.1)
 ZEROS = np.zeros(2)
-RUN = fedlin.Result("fedlin", "done", B[0], ZEROS, ZEROS, ZEROS, ZEROS, ZEROS, ZEROS)
+NAMES = ("loss", "grad_norm", "bytes_up", "bytes_down", "gradients", "seconds")
+RUN = fedlin.Result("fedlin", "done", B[0], dict.fromkeys(NAMES, ZEROS))
 
 
 def mean_square(x: Any, batch: Any) -> Any:

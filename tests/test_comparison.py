@@ -16,9 +16,9 @@ def made(gaps: Sequence[float], size: int) -> Result:
     """A run with these gaps that spends `size` of everything in each round, and a tenth of it in seconds."""
     n = len(gaps)
     many = np.arange(n) * size
-    return Result(
-        "m", "done", np.zeros(1), np.ones(n), np.ones(n), many, many, many, many / 10, _gap=np.array(gaps)
-    )  # fmt: skip
+    measured = {"loss": np.ones(n), "grad_norm": np.ones(n), "gap": np.array(gaps)}
+    spent = {"bytes_up": many, "bytes_down": many, "gradients": many, "seconds": many / 10}
+    return Result("m", "done", np.zeros(1), {**measured, **spent})
 
 
 def test_costs_are_read_off_where_the_target_is_first_met() -> None:
@@ -43,8 +43,7 @@ def test_the_winner_is_named_for_every_unit_and_ties_are_too() -> None:
 
 def test_rounds_that_were_not_measured_are_left_out_of_the_curve() -> None:
     gaps = np.array([1.0, np.nan, 0.1, np.nan, 0.01])
-    run = made(gaps.tolist(), 1)
-    seldom = Result(**{**vars(run), "loss": np.where(np.isnan(gaps), np.nan, 1.0)})
+    seldom = made(gaps.tolist(), 1).with_columns(loss=np.where(np.isnan(gaps), np.nan, 1.0))
     (panel, *_) = fedlin.compare({"m": seldom}, 0.1).figure().panels
     np.testing.assert_array_equal(panel.curves[0].x, [0, 2, 4])
     np.testing.assert_array_equal(panel.curves[0].y, [1.0, 0.1, 0.01])

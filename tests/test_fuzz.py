@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 import pytest
 import tomli_w
@@ -140,6 +141,9 @@ def calls() -> Iterator[Call]:
         (fedlin.scaffold, {}),
         (fedlin.fedsplit, {"steps": 2, "start": "u"}),
         (fedlin.compressed, {"k": 1}),
+        (fedlin.clipped, {"method": fedlin.fedavg(), "norm": 1.0}),
+        (fedlin.server_optimizer, {"method": fedlin.fedavg(), "optimizer": optax.sgd(0.5)}),
+        (fedlin.per_layer, {"params": np.zeros((2, 3)), "compressor": fedlin.sign()}),
         (fedlin.draw_rates, {"clients": 3, "rate": 1.0, "law": "lognormal", "spread": 1.0, "seed": 0}),
         (fedlin.Clock, {"speed": 1.0, "up": 1.0, "down": [1.0], "latency": 0.0}),
         (privacy.gaussian, {"clip": 1.0, "noise": 1.0, "where": "local"}),

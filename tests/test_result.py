@@ -1,6 +1,10 @@
 """Results: tables, pictures, files and words."""
 
+import copy
+import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +12,10 @@ import pytest
 
 import fedlin
 from fedlin import Plan, Result, problems, simulate
+from fedlin.columns import COLUMNS as LISTED
+from fedlin.columns import column
 from fedlin.errors import ArgumentError, CheckpointError, UnknownError
-from fedlin.result import AXES, CURVES
+from fedlin.result import AXES
 
 M, D = 3, 2
 PROBLEM = problems.quadratic(np.stack([np.eye(D) * (i + 1) for i in range(M)]), np.arange(6.0).reshape(M, D))
@@ -55,7 +61,7 @@ def test_dataframe_has_one_row_a_round_and_one_column_a_measure(result: Result, 
 
 
 @pytest.mark.parametrize("x", AXES)
-@pytest.mark.parametrize("y", CURVES)
+@pytest.mark.parametrize("y", [one.name for one in LISTED if not one.sums])
 def test_plot_draws_the_curve_asked_for(result: Result, x: str, y: str) -> None:
     from matplotlib.axes import Axes
 
@@ -65,19 +71,19 @@ def test_plot_draws_the_curve_asked_for(result: Result, x: str, y: str) -> None:
     across = np.arange(13) if x == "rounds" else getattr(result, x)
     np.testing.assert_array_equal(line.get_xdata(), across)
     np.testing.assert_array_equal(line.get_ydata(), getattr(result, y))
-    assert axes.get_xlabel() == AXES[x]
-    assert axes.get_ylabel() == CURVES[y]
+    assert axes.get_xlabel() == column(x).label
+    assert axes.get_ylabel() == column(y).label
     assert axes.get_yscale() == ("linear" if y == "loss" else "log")
     assert line.get_label() == result.algorithm
 
 
 def test_plots_share_axes_and_take_line_settings(result: Result, unsolved: Result) -> None:
     axes = result.plot(color="red", label="mine")
-    assert axes.get_ylabel() == CURVES["gap"]
+    assert axes.get_ylabel() == column("gap").label
     assert unsolved.plot("grad_norm", ax=axes) is axes
     first, second = axes.get_lines()
     assert (first.get_color(), first.get_label(), second.get_label()) == ("red", "mine", "fedavg")
-    assert unsolved.plot().get_ylabel() == CURVES["grad_norm"]  # what there is when the minimiser is not known
+    assert unsolved.plot().get_ylabel() == column("grad_norm").label  # what there is when the minimiser is not known
 
 
 def test_plot_refuses_what_it_cannot_draw(result: Result, unsolved: Result) -> None:
@@ -96,15 +102,80 @@ def test_save_and_load_give_back_every_bit(which: str, tmp_path: Path, request: 
     original.save(path)
     loaded = Result.load(path)
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
-    for name, value in vars(original).items():
-        again = getattr(loaded, name)
-        if isinstance(value, np.ndarray):
-            assert again.dtype == value.dtype
-            np.testing.assert_array_equal(again, value, err_msg=name)
-        else:
-            assert again == value
-            assert type(again) is type(value)
-    assert repr(loaded) == repr(original)
+    assert_equal(loaded, original)
+
+
+def assert_equal(left: Result, right: Result) -> None:
+    facts = {name: value for name, value in vars(right).items() if name not in ("columns", "x", "kept_iterates")}
+    for name, value in facts.items():
+        assert getattr(left, name) == value
+        assert type(getattr(left, name)) is type(value)
+    assert left.columns.keys() == right.columns.keys()
+    pairs = {name: (left.columns[name], values) for name, values in right.columns.items()}
+    for name, (one, other) in {**pairs, "x": (left.x, right.x)}.items():
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other, err_msg=name)
+    if right.kept_iterates is None:
+        assert left.kept_iterates is None
+    else:
+        np.testing.assert_array_equal(left.iterates, right.iterates)
+    assert repr(left) == repr(right)
+
+
+@pytest.mark.parametrize("which", ["result", "unsolved", "diverged"])
+def test_a_file_saved_before_columns_were_a_list_is_read(
+    which: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It had a field for each column, those that may be missing with an underscore."""
+    original: Result = request.getfixturevalue(which)
+    optional = ("gap", "distance", "simulated")
+    arrays: dict[str, Any] = {f"_{name}" if name in optional else name: a for name, a in original.columns.items()}
+    if original.kept_iterates is not None:
+        arrays["_iterates"] = original.iterates
+    facts = {name: getattr(original, name) for name in ("algorithm", "status", "diverged_at", "seed")}
+    np.savez(tmp_path / "old.npz", facts=np.array(json.dumps(facts)), x=original.x, **arrays)
+    assert_equal(Result.load(tmp_path / "old.npz"), original)
+
+
+def test_a_result_survives_copying_and_pickling(result: Result) -> None:
+    for again in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+        assert_equal(again, result)
+
+
+# A column that a run was given, such as an accuracy measured every few rounds.
+
+
+def test_a_metric_is_a_column_like_any_other(result: Result, tmp_path: Path) -> None:
+    accuracy = np.full(13, np.nan)
+    accuracy[::4] = [0.1, 0.6, 0.9, 0.8]
+    judged = result.with_columns(accuracy=accuracy)
+    np.testing.assert_array_equal(judged.accuracy, accuracy)
+    assert "accuracy" in dir(judged)
+    assert list(judged.to_dataframe())[-1] == "accuracy"
+    axes = judged.plot("accuracy", "bytes")
+    (line,) = axes.get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), result.bytes[::4])
+    np.testing.assert_array_equal(line.get_ydata(), accuracy[::4])
+    assert (axes.get_yscale(), axes.get_ylabel()) == ("linear", "accuracy")
+    judged.save(tmp_path / "judged.npz")
+    assert_equal(Result.load(tmp_path / "judged.npz"), judged)
+    with pytest.raises(AttributeError, match=r"no accuracy; its columns are .*gap"):
+        result.accuracy  # noqa: B018
+
+
+def test_metrics_are_compared_from_below(result: Result) -> None:
+    """Reached by the first round at which it is at least the target; the best is the largest."""
+    rising, lower = np.linspace(0, 0.9, 13), np.linspace(0, 0.5, 13)
+    results = {"good": result.with_columns(accuracy=rising), "bad": result.with_columns(accuracy=lower)}
+    compared = fedlin.compare(results, targets=[0.4, 0.85], measure="accuracy")
+    assert [(cost.method, cost.target, cost.reached, cost.best) for cost in compared.costs] == [
+        ("good", 0.4, 1, 0.9), ("bad", 0.4, 1, 0.5), ("good", 0.85, 1, 0.9), ("bad", 0.85, 0, 0.5),
+    ]  # fmt: skip
+    assert compared.costs[0].spent["rounds"] == np.flatnonzero(rising >= 0.4)[0]
+    assert compared.table().heads[1] == "accuracy at least"
+    assert compared.table().rows[0][:2] == ("good", "0.4")  # the easiest target first, then the fewest rounds
+    with pytest.raises(ArgumentError, match="measure = 'recall'"):
+        fedlin.compare(results, measure="recall")
 
 
 def test_save_keeps_the_name_it_was_given(result: Result, tmp_path: Path) -> None:

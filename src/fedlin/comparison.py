@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import one_of, positive, shape_of, shown
+from fedlin.checks import one_of, positive, real, shape_of, shown
+from fedlin.columns import MEASURED, column, write
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Curve, Figure, Panel
-from fedlin.result import AXES, CURVES, Result, first
+from fedlin.result import Result, first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 UNITS = ("rounds", "bytes", "gradients", "seconds")
-MEASURES = ("gap", "distance", "grad_norm")
+MEASURES = tuple(one.name for one in MEASURED if one.positive)
 POINTS = 400  # of a curve in a picture; the results have them all
 
 
@@ -31,7 +32,7 @@ POINTS = 400  # of a curve in a picture; the results have them all
 class Cost:
     """The median over seeds of what one method spent until its measure came to `target`; infinite where it did not.
 
-    `best` is the smallest measure, the median over seeds.
+    `best` is the smallest measure, or the largest metric, the median over seeds.
     """
 
     method: str
@@ -84,6 +85,11 @@ class Comparison:
         object.__setattr__(self, "costs", tuple(costs))
 
     @property
+    def _sign(self) -> int:
+        """1 where less is better, -1 where more is."""
+        return 1 if column(self.measure).stop == "at most" else -1
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """For every target a sentence that says which method needs least of what."""
         return tuple(self._finding(target) for target in self.targets)
@@ -92,13 +98,14 @@ class Comparison:
         costs = [cost for cost in self.costs if cost.target == target]
         rivals = [cost for cost in costs if cost.known]
         if not rivals:
-            closest = min(costs, key=lambda cost: cost.best)
-            return f"No method reaches {self.measure} {target:g}; {closest.method} comes closest, {closest.best:.2e}."
+            closest = min(costs, key=lambda cost: self._sign * cost.best)
+            best = write(self.measure, closest.best)
+            return f"No method reaches {self.measure} {target:g}; {closest.method} comes closest, {best}."
         parts = []
         for unit in UNITS:
             least = min(cost.spent[unit] for cost in rivals)
             names = " and ".join(cost.method for cost in rivals if cost.spent[unit] == least)
-            parts.append(f"fewest {AXES[unit]}: {names} ({format_cost(unit, least)})")
+            parts.append(f"fewest {column(unit).label}: {names} ({write(unit, least)})")
         sentence = "; ".join(parts)
         count = f"{len(rivals)} of {len(costs)} methods reach {self.measure} {target:g}"
         return f"{count}. {sentence[0].upper()}{sentence[1:]}."
@@ -108,7 +115,8 @@ class Comparison:
 
         Returns:
             The columns `method`, `target`, `rounds`, `bytes`, `gradients`, `seconds` (None where the target was not
-            reached by more than half of the seeds), `best` (the smallest measure), `reached` and `seeds`.
+            reached by more than half of the seeds), `best` (the smallest measure, or the largest metric), `reached` and
+            `seeds`.
         """
         import pandas as pd
 
@@ -159,15 +167,17 @@ class Comparison:
         """A row for every target and method, the fewest rounds first."""
         from fedlin.report.comparison_page import TextTable
 
-        ordered = sorted(self.costs, key=lambda cost: (-cost.target, cost.spent["rounds"], cost.best))
+        sign = self._sign
+        ordered = sorted(self.costs, key=lambda cost: (-sign * cost.target, cost.spent["rounds"], sign * cost.best))
         several = any(cost.seeds > 1 for cost in ordered)
-        heads = ["method", f"{self.measure} at most", *(AXES[unit] for unit in UNITS), f"best {self.measure}"]
+        goal = f"{self.measure} {column(self.measure).stop}"
+        heads = ["method", goal, *(column(unit).label for unit in UNITS), f"best {self.measure}"]
         rows = [
             [
                 cost.method,
                 f"{cost.target:g}",
-                *(format_cost(unit, cost.spent[unit]) for unit in UNITS),
-                f"{cost.best:.2e}",
+                *(write(unit, cost.spent[unit]) for unit in UNITS),
+                write(self.measure, cost.best),
                 *([f"{cost.reached} of {cost.seeds}"] if several else []),
             ]
             for cost in ordered
@@ -179,16 +189,16 @@ class Comparison:
         """The measure against what it costs, one panel for each unit."""
         panels = tuple(
             Panel(
-                f"In {AXES[unit]}",
-                AXES[unit],
-                CURVES[self.measure],
+                f"In {column(unit).label}",
+                column(unit).label,
+                column(self.measure).label,
                 tuple(_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
             )
             for unit in UNITS
         )
         several = any(len(runs) > 1 for runs in self.results.values())
         caption = "Medians over seeds; the band is their range." if several else ""
-        return Figure("curves", f"{CURVES[self.measure]} against what it costs", panels, caption)
+        return Figure("curves", f"{column(self.measure).label} against what it costs", panels, caption)
 
     def __str__(self) -> str:
         table = self.table()
@@ -202,7 +212,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         targets = ", ".join(f"{target:g}" for target in self.targets)
-        return f"<Comparison of {', '.join(self.results)}: {self.measure} at most {targets}>"
+        return f"<Comparison of {', '.join(self.results)}: {self.measure} {column(self.measure).stop} {targets}>"
 
 
 def compare(
@@ -217,7 +227,8 @@ def compare(
     Args:
         results: For each method, by the name to show, its `Result`, or a list with one `Result` for each seed.
         targets: The values of the measure whose cost is compared.
-        measure: What is compared: "gap", "distance" (squared) or "grad_norm".
+        measure: What is compared: "gap", "distance" (squared), "grad_norm", or a metric that all results have, whose
+            targets are reached from below.
         title: The heading of the table and the page.
 
     Returns:
@@ -232,20 +243,26 @@ def compare(
     >>> fedlin.compare(results, targets=[1e-1, 1e-8]).to_dataframe()["reached"].tolist()
     [1, 1, 1, 0]
     """
-    one_of("measure", measure, MEASURES)
     if not isinstance(results, Mapping) or not results:
         raise ArgumentError(
             f'results = {shown(results)} is not allowed: give {{"FedLin": result, ...}} with one or more.'
         )
     runs = {str(method): _runs(method, given) for method, given in results.items()}
-    for method_runs in runs.values():
-        for run in method_runs:
-            getattr(run, measure)  # raises where it is not known, and says what to use instead
+    every = [run for method_runs in runs.values() for run in method_runs]
+    metrics = sorted(set.intersection(*({name for name in run.columns if column(name).stop} for run in every)))
+    one_of("measure", measure, tuple(dict.fromkeys([*MEASURES, *(name for name in metrics if name != "loss")])))
+    for run in every:
+        getattr(run, measure)  # raises where it is not known, and says what to use instead
     goals = list(targets) if isinstance(targets, Sequence | np.ndarray) and shape_of("targets", targets) else [targets]
     if not goals:
         raise ArgumentError("targets is empty: give one or more numbers above 0.")
-    ordered = sorted({positive("targets", goal) for goal in goals}, reverse=True)
+    limit = positive if column(measure).positive else _finite
+    ordered = sorted({limit("targets", goal) for goal in goals}, reverse=column(measure).stop == "at most")
     return Comparison(runs, tuple(ordered), measure, title)
+
+
+def _finite(name: str, value: Any) -> float:
+    return real(name, value, lambda number: True, "finite numbers")
 
 
 def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
@@ -258,12 +275,14 @@ def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _cost(method: str, results: Sequence[Result], measure: str, target: float) -> Cost:
-    places = [first(getattr(result, measure), target) for result in results]
+    curves = [getattr(result, measure) for result in results]
+    places = [first(curve, target, measure) for curve in curves]
     spent = {
         unit: float(np.median([_spent(result, unit, place) for result, place in zip(results, places, strict=True)]))
         for unit in UNITS
     }
-    best = float(np.median([np.nanmin(getattr(result, measure)) for result in results]))
+    extreme = np.nanmin if column(measure).stop == "at most" else np.nanmax
+    best = float(np.median([extreme(curve) for curve in curves]))
     return Cost(method, target, spent, best, sum(place is not None for place in places), len(results))
 
 
@@ -276,7 +295,9 @@ def _spent(result: Result, unit: str, place: int | None) -> float:
 def _curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> Curve:
     longest = max(run.rounds for run in runs) + 1
     # A picture needs the rounds that every run has measured.
-    measured = set.intersection(*(set(run.measured.tolist()) | set(range(run.rounds + 1, longest)) for run in runs))
+    looked = [np.flatnonzero(~np.isnan(getattr(run, measure))) for run in runs]
+    rests = [range(run.rounds + 1, longest) for run in runs]
+    measured = set.intersection(*({*rows.tolist(), *rest} for rows, rest in zip(looked, rests, strict=True)))
     rounds = np.array(sorted(measured))
     kept = rounds[np.unique(np.linspace(0, len(rounds) - 1, POINTS).astype(int))]
     y = np.array([_padded(getattr(run, measure), longest, run.status == "diverged") for run in runs])[:, kept]
@@ -302,19 +323,3 @@ def costs_csv(comparisons: Sequence[Comparison]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def format_cost(unit: str, value: float) -> str:
-    """A cost for a reader.
-
-    >>> format_cost("bytes", 1234567.0), format_cost("rounds", float("inf"))
-    ('1.23 MB', '–')
-    """
-    if not np.isfinite(value):
-        return "–"
-    if unit == "bytes":
-        for name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-            if value >= size:
-                return f"{value / size:.3g} {name}"
-        return f"{value:.0f} B"
-    return f"{value:.3g}" if unit == "seconds" else f"{value:,.0f}"

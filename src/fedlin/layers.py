@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlin.checks import shown
 from fedlin.compressors import Compressor
 from fedlin.core import Key, Vector
 from fedlin.errors import ArgumentError
@@ -66,19 +67,23 @@ def per_layer(params: Params, compressor: Compressor | Callable[[int], Compresso
     >>> part.delta(8)
     2.0
     """
-    leaves = jax.tree.leaves(params)
-    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
-        raise ArgumentError(f"params = {params!r:.80} is not allowed: give the model's parameters, a pytree of arrays.")
+    shapes = [getattr(leaf, "shape", None) for leaf in jax.tree.leaves(params)]
+    sizes = tuple(filter(None, (prod(shape or ()) for shape in shapes)))  # an empty array has nothing to encode
+    if not sizes or None in shapes:
+        raise ArgumentError(
+            f"params = {shown(params)} is not allowed: give the model's parameters, a pytree of arrays."
+        )
     if not isinstance(compressor, Compressor) and not callable(compressor):
         raise ArgumentError(
-            f"compressor = {compressor!r} is not allowed: give one such as top_k(10), or a function from a layer's "
-            "number of entries to its own."
+            f"compressor = {shown(compressor)} is not allowed: give one such as top_k(10), or a function from a "
+            "layer's number of entries to its own."
         )
-    sizes = tuple(filter(None, (prod(leaf.shape) for leaf in leaves)))  # an empty array has nothing to encode
-    chosen = tuple(compressor if isinstance(compressor, Compressor) else compressor(size) for size in sizes)
+    chosen = tuple(compressor if isinstance(compressor, Compressor) else _chosen(compressor, size) for size in sizes)
     for size, one in zip(sizes, chosen, strict=True):
         if not isinstance(one, Compressor):
-            raise ArgumentError(f"compressor gives {one!r} for a layer of {size} entries: let it give a compressor.")
+            raise ArgumentError(
+                f"compressor gives {shown(one)} for a layer of {size} entries: let it give a compressor."
+            )
         if one.mechanism is not None:
             raise ArgumentError(
                 f"compressor = {one} clips and noises a layer, and a client's whole upload has to be: put it around "
@@ -86,6 +91,13 @@ def per_layer(params: Params, compressor: Compressor | Callable[[int], Compresso
             )
         one.check(size)
     return _per_layer(sizes, chosen)
+
+
+def _chosen(choose: Callable[[int], Compressor], size: int) -> Compressor:
+    try:
+        return choose(size)
+    except Exception as cause:
+        raise ArgumentError(f"compressor = {shown(choose)} fails for a layer of {size} entries: {cause}.") from cause
 
 
 @cache

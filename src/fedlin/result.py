@@ -1,7 +1,8 @@
 """What a run came to: the model, and everything measured after every round."""
 
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of
+from fedlin.columns import BYTES, COLUMNS, MEASURED, ROUNDS, column, headline
 from fedlin.errors import CheckpointError, UnknownError
 
 if TYPE_CHECKING:
@@ -17,30 +19,27 @@ if TYPE_CHECKING:
 
 Status = Literal["done", "stopped", "diverged", "interrupted"]
 Array = NDArray[Any]
-AXES = {
-    "rounds": "rounds",
-    "bytes": "bytes sent",
-    "bytes_up": "bytes up",
-    "bytes_down": "bytes down",
-    "gradients": "gradient calls",
-    "seconds": "seconds",
-    "simulated": "simulated seconds",
-}
-CURVES = {
-    "gap": "f(x) - f*",
-    "distance": "‖x - x*‖²",
-    "grad_norm": "‖∇f(x)‖",
-    "loss": "f(x)",
-}
+AXES = (ROUNDS.name, BYTES.name, *(one.name for one in COLUMNS if one.sums))
+_ORDER = {one.name: place for place, one in enumerate(COLUMNS)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
+    """The end of a run, and its columns: arrays whose index t is after t rounds, and index 0 the start.
 
-    `bytes_up` and `bytes_down` count every client's messages; `distance` is squared. A run that diverged has
-    its last finite round at the end and says in `diverged_at` which round was the first that was not. Where not every
-    round was measured (`simulate(measure_every=...)`), loss, grad_norm, gap and distance are NaN after the others.
+    Each column is an attribute by its name. `gap`, `distance` (‖x̄ - x*‖², squared), `loss` and `grad_norm` are measured
+    of the model; `bytes_up`, `bytes_down`, `gradients` and `seconds` are sums so far over all clients, and `simulated`
+    the seconds of a `Clock`. Where not every round was measured (`simulate(measure_every=...)`), the measures of the
+    others are NaN. A column that a run does not have says why when it is asked for.
+
+    Attributes:
+        algorithm: the method's name.
+        status: "done", "stopped", "diverged" or "interrupted".
+        x: the model after the last round, (d,). A run that diverged has its last finite one.
+        columns: every column by name.
+        diverged_at: the first round that was not finite, if any.
+        seed: what decided every draw.
+        kept_iterates: the models after every round, (rounds + 1, d), if they were kept; see `iterates`.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
@@ -52,18 +51,25 @@ class Result:
     algorithm: str
     status: Status
     x: Array
-    loss: Array
-    grad_norm: Array
-    bytes_up: Array
-    bytes_down: Array
-    gradients: Array
-    seconds: Array
+    columns: Mapping[str, Array]
     diverged_at: int | None = None
     seed: int = 0
-    _gap: Array | None = field(default=None, repr=False)
-    _distance: Array | None = field(default=None, repr=False)
-    _iterates: Array | None = field(default=None, repr=False)
-    _simulated: Array | None = field(default=None, repr=False)
+    kept_iterates: Array | None = None
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("_") or name == "columns":  # while it is copied or unpickled
+            raise AttributeError(name)
+        if name in self.columns:
+            return self.columns[name]
+        if name in _ORDER:
+            raise UnknownError(f"this run of {self.algorithm} has no {column(name).title}: {column(name).missing}.")
+        raise AttributeError(f"a Result has no {name}; its columns are {', '.join(self.columns)}")
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self.columns]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     @property
     def rounds(self) -> int:
@@ -76,54 +82,39 @@ class Result:
         return np.flatnonzero(~np.isnan(self.loss))
 
     @property
-    def gap(self) -> Array:
-        """f(x̄) - f* after every round."""
-        return self._known(self._gap, "gap", "its minimiser is not known: use loss or grad_norm")
-
-    @property
-    def distance(self) -> Array:
-        """‖x̄ - x*‖², squared, after every round."""
-        return self._known(self._distance, "distance", "its minimiser is not known: use loss or grad_norm")
-
-    @property
     def iterates(self) -> Array:
         """The models x̄ after every round, shape (rounds + 1, d)."""
-        return self._known(self._iterates, "iterates", "they were not kept: run with iterates=True to keep them all")
-
-    @property
-    def simulated(self) -> Array:
-        """Seconds so far on the machines of a `Clock`, after every round."""
-        return self._known(self._simulated, "simulated time", "no clock has read it: use fedlin.Clock(...).time(...)")
+        if self.kept_iterates is None:
+            raise UnknownError(
+                f"this run of {self.algorithm} has no iterates: they were not kept: run with iterates=True to keep "
+                "them all."
+            )
+        return self.kept_iterates
 
     @property
     def bytes(self) -> Array:
         """All bytes sent so far, up and down."""
         return self.bytes_up + self.bytes_down
 
-    def _known(self, value: Array | None, name: str, why: str) -> Array:
-        if value is None:
-            raise UnknownError(f"this run of {self.algorithm} has no {name}: {why}.")
-        return value
+    def with_columns(self, **columns: Array) -> "Result":
+        """The same result with these columns added, or in place of those it has."""
+        return replace(self, columns={**self.columns, **columns})
 
     def __repr__(self) -> str:
-        last = f"gap {self._gap[-1]:.3g}" if self._gap is not None else f"gradient norm {self.grad_norm[-1]:.3g}"
         end = f", diverged in round {self.diverged_at}" if self.diverged_at is not None else ""
         looks = len(self.measured) - 1
         seldom = "" if looks == self.rounds else f" ({looks} measured)"
         return (
-            f"<Result {self.algorithm}: {self.status} after {self.rounds} rounds{seldom}{end}, {last}, "
+            f"<Result {self.algorithm}: {self.status} after {self.rounds} rounds{seldom}{end}, "
+            f"{headline({name: values[-1] for name, values in self.columns.items()})}, "
             f"{self.bytes_up[-1]:,} bytes up, {self.bytes_down[-1]:,} down, "
             f"{self.gradients[-1]:,} gradients, {self.seconds[-1]:.3g} s>"
         )
 
     def curves(self) -> dict[str, Array]:
-        """Every per-round array by name, those that are known."""
-        known = {"gap": self._gap, "distance": self._distance}
-        named = {"round": np.arange(self.rounds + 1), **known}
-        for name in ("loss", "grad_norm", "bytes_up", "bytes_down", "gradients", "seconds"):
-            named[name] = getattr(self, name)
-        named["simulated"] = self._simulated
-        return {name: array for name, array in named.items() if array is not None}
+        """Every column by name, the round first and metrics last."""
+        ordered = sorted(self.columns, key=lambda name: _ORDER.get(name, len(_ORDER)))
+        return {"round": np.arange(self.rounds + 1), **{name: self.columns[name] for name in ordered}}
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row a round, one column a measure."""
@@ -132,21 +123,34 @@ class Result:
         return pd.DataFrame(self.curves())
 
     def plot(self, y: str | None = None, x: str = "rounds", ax: "Axes | None" = None, **line: Any) -> "Axes":
-        """Draw a measure against rounds, bytes, gradients or seconds, on a logarithmic axis."""
+        """Draw a measure against what it cost, on a logarithmic axis where it is never negative.
+
+        Args:
+            y: the measure; the gap unless given, or the gradient norm where that is not known.
+            x: "rounds", "bytes", or a column that adds up.
+            ax: Matplotlib axes to draw on; new ones unless given.
+            line: settings of the line, for Matplotlib's `plot`.
+
+        Returns:
+            The axes.
+        """
         from matplotlib.figure import Figure
 
         if y is None:
-            y = "gap" if self._gap is not None else "grad_norm"
-        one_of("y", y, tuple(CURVES))
-        one_of("x", x, tuple(AXES))
+            y = next(one.name for one in MEASURED if one.name in self.columns)
+        drawn = [name for name in {**_ORDER, **self.columns} if not column(name).sums]
+        one_of("y", y, tuple(drawn))
+        one_of("x", x, AXES)
+        values = getattr(self, y)
+        looked = ~np.isnan(values)
+        across = np.arange(self.rounds + 1) if x == "rounds" else getattr(self, x)
         if ax is None:
             ax = Figure(figsize=(4, 3), layout="constrained").add_subplot()
-        across = np.arange(self.rounds + 1) if x == "rounds" else getattr(self, x)
-        ax.plot(across[self.measured], getattr(self, y)[self.measured], **{"label": self.algorithm, **line})
-        if y != "loss":
+        ax.plot(across[looked], values[looked], **{"label": self.algorithm, **line})
+        if column(y).positive:
             ax.set_yscale("log")
-        ax.set_xlabel(AXES[x])
-        ax.set_ylabel(CURVES[y])
+        ax.set_xlabel(column(x).label)
+        ax.set_ylabel(column(y).label)
         return ax
 
     def save(self, path: str | Path) -> None:
@@ -156,30 +160,36 @@ class Result:
 
     def write(self, file: BinaryIO) -> None:
         """Write what `save` writes to an open file."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        facts = {name: arrays.pop(name) for name in ("algorithm", "status", "diverged_at", "seed")}
-        kept = {name: array for name, array in arrays.items() if array is not None}
-        np.savez(file, facts=np.array(json.dumps(facts)), **kept)
+        facts = {name: getattr(self, name) for name in ("algorithm", "status", "diverged_at", "seed")}
+        arrays: dict[str, Any] = {f"column {name}": values for name, values in self.columns.items()}
+        if self.kept_iterates is not None:
+            arrays["kept_iterates"] = self.kept_iterates
+        np.savez(file, facts=np.array(json.dumps(facts)), x=self.x, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
-        """Read what `save` wrote."""
+        """Read what `save` wrote, now or before columns were a list."""
         try:
             # Opened here, since NumPy leaves a damaged file open.
             with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            return cls(**json.loads(str(arrays.pop("facts"))), **arrays)
+            facts, x = json.loads(str(arrays.pop("facts"))), arrays.pop("x")
+            iterates = arrays.pop("kept_iterates", arrays.pop("_iterates", None))
+            columns = {name.removeprefix("column ").removeprefix("_"): values for name, values in arrays.items()}
+            result = cls(**facts, x=x, columns=columns, kept_iterates=iterates)
+            result.loss  # noqa: B018 - every result has one
+            return result
         except FileNotFoundError:
             raise
         except Exception as cause:
             raise CheckpointError(f"{path} is not a result saved by fedlin, or it is damaged: {cause}.") from cause
 
 
-def first(curve: NDArray[Any], target: float) -> int | None:
-    """The first round at which a measure is at most `target`, or None.
+def first(values: Array, target: float, measure: str = "gap") -> int | None:
+    """The first round at which a measure is at its target, or None.
 
-    >>> first(np.array([1.0, 0.1, 0.01]), 0.1)
-    1
+    >>> first(np.array([1.0, 0.1, 0.01]), 0.1), first(np.array([0.5, np.nan, 0.9]), 0.8, "accuracy")
+    (1, 2)
     """
-    found = np.flatnonzero(curve <= target)
-    return int(found[0]) if found.size else None
+    reached = np.flatnonzero(column(measure).reached(values, target))
+    return int(reached[0]) if reached.size else None

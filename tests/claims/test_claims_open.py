@@ -44,10 +44,9 @@ def test_every_method_is_tuned_to_a_point_of_the_one_grid() -> None:
 def made_up(gaps: list[float]) -> Result:
     """A run with these gaps, a million bytes up and two down a round."""
     gap, sent = np.array(gaps), np.arange(len(gaps)) * 1_000_000
-    return Result(
-        "made up", "done", np.zeros(1), gap, gap, sent, 2 * sent, sent, sent.astype(float), None, 0, _gap=gap,
-        _distance=gap, _iterates=None,
-    )  # fmt: skip
+    measured = dict.fromkeys(("loss", "grad_norm", "gap", "distance"), gap)
+    spent = {"bytes_up": sent, "bytes_down": 2 * sent, "gradients": sent, "seconds": sent.astype(float)}
+    return Result("made up", "done", np.zeros(1), {**measured, **spent})
 
 
 def test_a_bill_tells_the_bytes_of_every_goal_and_where_a_method_ends() -> None:

@@ -10,6 +10,7 @@ import jax
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
+from fedlin.checks import shown
 from fedlin.core import Algorithm, Central, Optimizer, Vector
 from fedlin.errors import ArgumentError
 from fedlin.fingerprint import describe
@@ -44,7 +45,7 @@ def read_optimizer(optimizer: Any) -> Optimizer:
     init, update = (getattr(optimizer, part, None) for part in ("init", "update"))
     if not callable(init) or not callable(update):
         raise ArgumentError(
-            f"optimizer = {optimizer!r:.80} is not allowed: give an optax transformation such as optax.adam(1e-2) "
+            f"optimizer = {shown(optimizer)} is not allowed: give an optax transformation such as optax.adam(1e-2) "
             "(pip install 'fedlin[optax]')."
         )
     digest = hashlib.sha256(describe((init, update)).encode()).hexdigest()

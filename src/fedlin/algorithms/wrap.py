@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fedlin.checks import shown
 from fedlin.core import Algorithm, Central, Local, Phase, Requirement, Vector
 from fedlin.errors import ArgumentError
 
@@ -44,7 +45,7 @@ def wrap(
         The wrapped method. It needs of a run what the method needs, and sends what the method sends.
     """
     if not isinstance(method, Algorithm):
-        raise ArgumentError(f"method = {method!r} is not allowed: give a fedlin Algorithm such as fedlin.fedavg().")
+        raise ArgumentError(f"method = {shown(method)} is not allowed: give a method such as fedlin.fedavg().")
     if end_round is not None and Requirement.OWN_MODEL in method.requires:
         raise ArgumentError(
             f"{method.name} needs {Requirement.OWN_MODEL}, and {name} puts another one in its place: wrap a method "

@@ -62,7 +62,7 @@ def _rounds(name: str, problem: Quadratic, seed: int) -> int:
     plan = theory.scaffnew(problem)
     if name == "FedLin":
         plan = theory.strongly_convex(problem, plan.tau)
-    goal = Stop(distance=ACCURACY * float(problem.measure(problem.start).distance))
+    goal = Stop(distance=ACCURACY * float(problem.measure(problem.start)["distance"]))
     most = int(200 * problem.condition)
     return simulate(METHODS[name][0], problem, plan, most, seed=seed, stop=goal, iterates=False).rounds
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.comparison import format_cost
+from fedlin.columns import write
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
@@ -209,20 +209,20 @@ def _expected(forecast: Forecast) -> tuple[str, ...]:
     return (
         forecast.candidate.label,
         f"{forecast.step:.3g}",
-        format_cost("rounds", forecast.rounds),
-        format_cost("bytes", forecast.bytes),
-        format_cost("gradients", forecast.gradients),
-        format_cost("rounds", promised),
+        write("rounds", forecast.rounds),
+        write("bytes", forecast.bytes),
+        write("gradients", forecast.gradients),
+        write("rounds", promised),
     )
 
 
 def _checked(check: Check) -> tuple[str, ...]:
     return (
         check.forecast.candidate.label,
-        format_cost("rounds", check.forecast.rounds),
-        format_cost("rounds", check.rounds),
-        format_cost("bytes", check.forecast.bytes),
-        format_cost("bytes", check.bytes),
+        write("rounds", check.forecast.rounds),
+        write("rounds", check.rounds),
+        write("bytes", check.forecast.bytes),
+        write("bytes", check.bytes),
         f"{check.rounds / max(check.forecast.rounds, 1):.2f}" if isfinite(check.rounds) else "–",
     )
 

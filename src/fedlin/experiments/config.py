@@ -6,7 +6,10 @@ models see them (see `grid`), so each describes a single run.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+
+from fedlin.columns import MEASURED
+from fedlin.comparison import MEASURES
 
 Count = Annotated[int, Field(ge=1, lt=2**31, description="a whole number of at least 1, below 2³¹")]
 Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
@@ -16,8 +19,17 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the 
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
 
 
+_MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
+
+
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
+
+
+def _measure(value: str) -> str:
+    if value not in MEASURES:
+        raise ValueError(f"give {_MEASURES}.")
+    return value
 
 
 class Section(BaseModel):
@@ -237,13 +249,10 @@ class PlanConfig(Section):
         return "tuned" in (self.eta, self.eta_bar)
 
 
-class StopConfig(Section):
-    """When a run may end early: at the first round whose measure is at most this."""
-
-    gap: Positive | None = None
-    distance: Positive | None = None
-    grad_norm: Positive | None = None
-    loss: Annotated[float, Field(description="a finite number")] | None = None
+_Finite = Annotated[float, Field(description="a finite number")]
+_limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
+# When a run may end early: one key for every measure.
+StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)
 
 
 class ExperimentConfig(Section):
@@ -259,9 +268,7 @@ class ExperimentConfig(Section):
     targets: Annotated[
         list[Positive], BeforeValidator(_listed), Field(min_length=1, description="one or more numbers above 0")
     ] = [1e-6]
-    measure: Annotated[
-        Literal["gap", "distance", "grad_norm"], Field(description='"gap", "distance" or "grad_norm"')
-    ] = "gap"
+    measure: Annotated[str, AfterValidator(_measure), Field(description=_MEASURES)] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedlin import algorithms
 from fedlin.checks import nonnegative, one_of, positive, positive_integer, real
+from fedlin.columns import column
 from fedlin.core import Algorithm
 from fedlin.links import error_feedback, innovation, plain
 
@@ -20,7 +21,7 @@ METHODS: dict[str, Algorithm[Any, Any]] = {
 }
 MESSAGES = ("gradients", "gradients and models")
 MEMORIES = {"error feedback": error_feedback, "nothing": plain, "last value sent": innovation}
-MEASURES = {"gap": "f(x) - f*", "distance": "‖x - x*‖²"}
+MEASURES = {name: column(name).label for name in ("gap", "distance")}
 AXES = {"rounds": "communication rounds", "bytes": "megabytes sent, up and down, all clients"}
 
 

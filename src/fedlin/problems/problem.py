@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite
+from fedlin.columns import Measures, ModelView, measure_all
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import each_client, one_pass_block, sum_over_blocks, sum_over_clients
@@ -30,15 +31,6 @@ class Optimum(NamedTuple):
     x: Any  # x*
     value: Any  # f*
     hessian: Any = None
-
-
-class Measures(NamedTuple):
-    """What is read off a model after every round; gap and distance are NaN where x* is not known."""
-
-    loss: Any  # f(x)
-    grad_norm: Any  # ‖∇f(x)‖
-    gap: Any  # f(x) - f*
-    distance: Any  # ‖x - x*‖²
 
 
 @dataclass(frozen=True)
@@ -211,12 +203,12 @@ class Problem:
 
     def loss(self, x: ArrayLike) -> float:
         """f(x)."""
-        return float(self.measure(x).loss)
+        return float(self.measure(x)["loss"])
 
     def gap(self, x: ArrayLike) -> float:
         """f(x) - f*, without cancellation."""
         self.optimum  # noqa: B018 - raises where x* is not known
-        return float(self.measure(x).gap)
+        return float(self.measure(x)["gap"])
 
     def grad(self, x: ArrayLike) -> Array:
         """∇f(x)."""
@@ -228,7 +220,7 @@ class Problem:
             )
 
     def measure(self, x: ArrayLike, data: Data = None) -> Measures:
-        """Everything that is recorded of a model; `data` is the clients' where it lies on several devices."""
+        """All that is measured of a model, by column; `data` is the clients' where it lies on several devices."""
         with precision(self.dtype):
             block = one_pass_block(self.data, self.clients) if data is None else None
             data = self.device_data if data is None else data
@@ -283,14 +275,9 @@ class Problem:
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
 
 
-def unmeasured(dtype: Any) -> Measures:
-    """Stands for the measures of a round after which nobody looked."""
-    return Measures(*[jnp.full((), jnp.nan, dtype)] * len(Measures._fields))
-
-
 def measure(objective: Objective, optimum: Optimum | None, x: Vector, look: Callable[[], Sums]) -> Measures:
     """The measures of a model, as traced code; `look` surveys the clients where that is needed."""
-    return closed_form(optimum, x) if in_closed_form(optimum) else conclude(objective, look(), optimum, x)
+    return measure_all(closed_form(optimum, x) if in_closed_form(optimum) else conclude(objective, look(), optimum, x))
 
 
 def in_closed_form(optimum: Optimum | None) -> TypeGuard[Optimum]:
@@ -298,12 +285,12 @@ def in_closed_form(optimum: Optimum | None) -> TypeGuard[Optimum]:
     return optimum is not None and optimum.hessian is not None
 
 
-def closed_form(optimum: Optimum, x: Vector) -> Measures:
-    """The measures where f is quadratic: f(x) - f* = ½(x - x*)ᵀH(x - x*)."""
+def closed_form(optimum: Optimum, x: Vector) -> ModelView:
+    """What can be said of a model where f is quadratic: f(x) - f* = ½(x - x*)ᵀH(x - x*)."""
     move = x - optimum.x
     force = optimum.hessian @ move
     gap = move @ force / 2
-    return Measures(optimum.value + gap, jnp.linalg.norm(force), gap, move @ move)
+    return ModelView(x, optimum.value + gap, force, gap, optimum.x)
 
 
 def survey(
@@ -342,16 +329,14 @@ def views(
     return found
 
 
-def conclude(objective: Objective, sums: Sums, optimum: Optimum | None, x: Vector) -> Measures:
-    """The measures from what a survey of all clients found."""
-    height, norm = sums[0], jnp.linalg.norm(sums[1])
+def conclude(objective: Objective, sums: Sums, optimum: Optimum | None, x: Vector) -> ModelView:
+    """What can be said of a model after a survey of all clients."""
+    height, grad = sums
     if optimum is None:
-        unknown = jnp.full((), jnp.nan, x.dtype)
-        return Measures(height, norm, unknown, unknown)
-    distance = jnp.sum((x - optimum.x) ** 2)
+        return ModelView(x, height, grad, jnp.full((), jnp.nan, x.dtype), None)
     if objective.divergence is None:
-        return Measures(height, norm, height - optimum.value, distance)
-    return Measures(optimum.value + height, norm, height, distance)
+        return ModelView(x, height, grad, height - optimum.value, optimum.x)
+    return ModelView(x, optimum.value + height, grad, height, optimum.x)
 
 
 @cache

@@ -232,15 +232,7 @@ def _joined(parts: Sequence[Result], W: Array, status: Any, exchanged: int) -> R
             total = chunks[-1][-1] if part.rounds else total
         return np.concatenate(chunks)
 
-    return Result(
-        parts[0].algorithm,
-        status,
-        _flat(W),
-        chained("loss"),
-        chained("grad_norm"),
-        summed("bytes_up", exchanged),
-        summed("bytes_down", exchanged),
-        summed("gradients"),
-        summed("seconds"),
-        seed=parts[0].seed,
-    )
+    sent = {name: summed(name, exchanged) for name in ("bytes_up", "bytes_down")}
+    measured = {name: chained(name) for name in ("loss", "grad_norm")}
+    rest = {name: summed(name) for name in ("gradients", "seconds")}
+    return Result(parts[0].algorithm, status, _flat(W), {**measured, **sent, **rest}, seed=parts[0].seed)

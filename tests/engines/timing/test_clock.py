@@ -196,7 +196,7 @@ def test_flanp_is_stages_of_the_fastest() -> None:
     for count in (2, 4, 8):
         last = int(np.flatnonzero(sent <= count)[-1]) + 1  # the model with which the next stage begins
         own = instance.weighted(np.isin(np.arange(M), order[:count]))
-        norms = [float(own.measure(x).grad_norm) ** 2 for x in (run.iterates[last - 1], run.iterates[last])]
+        norms = [float(own.measure(x)["grad_norm"]) ** 2 for x in (run.iterates[last - 1], run.iterates[last])]
         limit = 2 * instance.polyak_lojasiewicz * accuracy / count
         assert norms[1] <= limit
         assert norms[0] > limit or sent[last - 1] < count

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.columns import FEDERATION, SPENT
 from fedlin.engines.checkpoint import private
 from fedlin.result import Status
 
 Array = NDArray[Any]
 LOG = "log.jsonl"
-SUMS = ("bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds")
+SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
+NORMS = tuple(column.name for column in FEDERATION if not column.sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +126,10 @@ class RoundLog:
 
     def columns(self, rounds: int) -> dict[str, Any]:
         """Sums and norms as arrays, and who answered; a round whose line was lost repeats the sums before."""
-        unknown: dict[str, Any] = {"move": None, "gradient": None, "answered": []}
+        unknown: dict[str, Any] = {**dict.fromkeys(NORMS), "answered": []}
         rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), **unknown}]
         for number in range(1, rounds + 1):
             rows.append(self.lines.get(number, {**rows[-1], **unknown}))
-        norms = {name: np.array([row[name] for row in rows], np.float64) for name in ("move", "gradient")}
+        norms = {name: np.array([row[name] for row in rows], np.float64) for name in NORMS}
         sums = {name: np.array([row[name] for row in rows]) for name in SUMS}
         return {**norms, **sums, "answered": [row["answered"] for row in rows[1:]]}

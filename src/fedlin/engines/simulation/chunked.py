@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.columns import Measures, unmeasured
 from fedlin.core import Message, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
@@ -31,7 +32,7 @@ from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import choose_block, of_clients, one_pass_block
 from fedlin.problems.objective import Data, Objective
-from fedlin.problems.problem import Measures, Optimum, Sums, measure, survey, unmeasured
+from fedlin.problems.problem import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
@@ -211,7 +212,7 @@ def _plus(total: Any, more: Any) -> Any:
 
 
 def _to_host(measures: Measures) -> Measures:
-    return Measures(*map(np.asarray, measures))
+    return {name: np.asarray(value) for name, value in measures.items()}
 
 
 @cache

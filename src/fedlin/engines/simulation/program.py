@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from fedlin.columns import MEASURED, Measures, unmeasured
 from fedlin.core import Structure, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
-from fedlin.problems.problem import Measures, in_closed_form, measure, survey, unmeasured, views
+from fedlin.problems.problem import in_closed_form, measure, survey, views
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
@@ -36,7 +37,7 @@ class Inputs(NamedTuple):
     totals: Any  # Totals; its eta is (capacity,) where the plan changes every round
     present: Any  # (capacity, m) or None
     seed: Any
-    limits: Any  # Measures: stop when a measure is at most its limit; -inf means never
+    limits: Any  # Measures: stop when one is at its limit
     start: Any  # x0
     every: Any  # rounds from one measure to the next
     last: Any  # the round that is measured whatever its number
@@ -78,11 +79,11 @@ class ProgramKey:
     runs: frozenset[str] | None = None  # in a batch: the inputs that differ between its runs
 
 
-def outcome(x: Any, start: Any, found: Measures, limits: Measures, due: Any) -> Any:
+def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) -> Any:
     """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
     inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
-    inside &= (jnp.isfinite(found.loss) & jnp.isfinite(found.grad_norm)) | jnp.logical_not(due)
-    reached = jnp.any(jnp.stack([value <= limit for value, limit in zip(found, limits, strict=True)]))
+    inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
+    reached = jnp.any(jnp.stack([column.reached(measures[column.name], limits[column.name]) for column in MEASURED]))
     return jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
@@ -118,10 +119,10 @@ def program(key: ProgramKey) -> Any:
         also = []
         if key.late and not in_closed_form(inputs.optimum):
             client_program = key.client_program
-            seen = views(
+            own_views = views(
                 client_program.objective, inputs.data, inputs.optimum, state.server.x, key.survey, client_program.mesh
             )
-            also = [(inputs.weights, seen)]
+            also = [(inputs.weights, own_views)]
         server, states, calls, sums = play_round(
             rebuild(key.algorithm, inputs.numbers).phases_in(key.opening),
             key.client_program,
@@ -150,8 +151,8 @@ def program(key: ProgramKey) -> Any:
             return measure(client_program.objective, optimum, x, look)
 
         due = (done % inputs.every == 0) | (done == inputs.last) if key.seldom else True
-        found = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype)) if key.seldom else measured()
-        return found, outcome(x, inputs.start, found, inputs.limits, due)
+        measures = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype)) if key.seldom else measured()
+        return measures, outcome(x, inputs.start, measures, inputs.limits, due)
 
     if key.runs is not None:
         axes = Inputs(*(0 if name in key.runs else None for name in Inputs._fields))
@@ -162,12 +163,12 @@ def program(key: ProgramKey) -> Any:
         def judged(records: Records, state: State, rounds: Any, surveyed: Any = None) -> Records:
             """The records with what is found after so many rounds of this call; there is nothing to find after none."""
             x = state.server.x
-            found, status = judge(inputs, x, first + rounds, surveyed)
+            measures, status = judge(inputs, x, first + rounds, surveyed)
             new = (records.status == RUNNING) & (rounds > 0)
             fine = (new & (status != DIVERGED))[..., None]
             return records._replace(
                 x=records.x if key.kept else jnp.where(fine, x, records.x),
-                measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, found),
+                measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, measures),
                 status=jnp.where(new, status, records.status),
             )
 
@@ -198,7 +199,7 @@ def program(key: ProgramKey) -> Any:
         empty = jnp.zeros(lead, inputs.start.dtype)
         records = Records(
             jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if key.kept else state.server.x[None],
-            Measures(empty, empty, empty, empty),
+            {column.name: empty for column in MEASURED},
             jnp.zeros((*lead, 2), jnp.int32),
             jnp.zeros_like(status),
             status,

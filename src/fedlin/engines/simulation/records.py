@@ -5,15 +5,17 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlin.checks import true_or_false
+from fedlin.columns import MEASURED, SPENT, Measures, column
 from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
 from fedlin.engines.simulation.run import Run
 from fedlin.errors import CheckpointError
-from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
+Array = NDArray[Any]
 NAMES: dict[int, Status] = {RUNNING: "done", STOPPED: "stopped", DIVERGED: "diverged"}
 T = TypeVar("T")
 KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
@@ -26,16 +28,14 @@ class RunRecords:
         self.run = run
         self.iterates = iterates
         self.diverged_at: int | None = None
-        self.columns: dict[str, list[Any]] = {
-            **{name: [np.asarray(value)[None]] for name, value in first._asdict().items()},
-            "x": [run.x0[None]],
-            "gradients": [np.zeros(1, np.int64)],
-            "bytes_up": [np.zeros(1, np.int64)],
-            "bytes_down": [np.zeros(1, np.int64)],
-            "seconds": [np.zeros(1)],
+        nothing = run.costs(0, np.zeros(0, np.int64), 0.0)
+        self.columns: dict[str, list[Array]] = {
+            **{name: [np.asarray(value)[None]] for name, value in first.items()},
+            **{one.name: [np.zeros(1, one.cost(nothing).dtype)] for one in SPENT if one.cost is not None},
         }
+        self.models: list[Array] = [run.x0[None]]
         self.rounds = 0
-        self.seen = first  # the latest measures there are
+        self.latest = first  # measures there are
 
     def extend(self, records: Records, seconds: float) -> int:
         """Take in a chunk of one run's records; returns its status."""
@@ -43,88 +43,81 @@ class RunRecords:
         if status == DIVERGED:
             self.diverged_at = self.rounds + filled
         kept = filled - (status == DIVERGED)
-        up, down = self.run.bytes_sent(self.rounds, kept)
-        rows = {
-            **{name: value[:kept] for name, value in records.measures._asdict().items()},
-            "x": records.x[:kept],
-            "gradients": np.cumsum(read_wide_sum(records.calls[:kept])),
-            "bytes_up": np.cumsum(up),
-            "bytes_down": np.cumsum(down),
-            "seconds": np.arange(1, kept + 1) * (seconds / max(filled, 1)),
-        }
-        for name in ("gradients", "bytes_up", "bytes_down", "seconds"):
-            last = self.columns[name][-1][-1]
-            rows[name] = (rows[name] + last).astype(last.dtype)
+        costs = self.run.costs(self.rounds, read_wide_sum(records.calls[:kept]), seconds / max(filled, 1))
+        rows = {name: values[:kept] for name, values in records.measures.items()}
+        for one in SPENT:
+            assert one.cost is not None
+            last = self.columns[one.name][-1][-1]
+            rows[one.name] = (np.cumsum(one.cost(costs)) + last).astype(last.dtype)
         if kept:
-            for name, column in self.columns.items():
-                if name == "x" and not self.iterates:
-                    column[-1] = rows["x"][-1:]
-                else:
-                    column.append(rows[name])
+            for name, chunks in self.columns.items():
+                chunks.append(rows[name])
+            if self.iterates:
+                self.models.append(records.x[:kept])
+            else:
+                self.models[-1] = records.x[:kept][-1:]
         self.rounds += kept
-        self._look_back(rows)
+        self._find_latest(rows)
         return status
 
-    def _look_back(self, rows: dict[str, Any]) -> None:
+    def _find_latest(self, rows: dict[str, Array]) -> None:
         measured = np.flatnonzero(~np.isnan(rows["loss"]))
         if measured.size:
-            self.seen = Measures(*(rows[name][measured[-1]] for name in Measures._fields))
+            self.latest = {one.name: rows[one.name][measured[-1]] for one in MEASURED}
 
-    def cut(self, rounds: int, x: Any) -> None:
+    def cut(self, rounds: int, x: Array) -> None:
         """Forget what came after `rounds`; `x` is the model then."""
-        whole = self.arrays()
-        for name, column in self.columns.items():
-            column[:] = [whole[name][: rounds + 1]] if name != "x" or self.iterates else [x[None]]
+        self.columns = {name: [rows[: rounds + 1]] for name, rows in self.arrays().items()}
+        self.models = [np.concatenate(self.models)[: rounds + 1] if self.iterates else x[None]]
         self.rounds = rounds
         self.diverged_at = None
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """Every column as one array."""
-        return {name: np.concatenate(column) for name, column in self.columns.items()}
+        return {name: np.concatenate(chunks) for name, chunks in self.columns.items()}
 
-    def save(self, state: Any) -> dict[str, Any]:
+    def save(self, state: Any) -> dict[str, Array]:
         """The log and the run's state, as a checkpoint's arrays."""
         leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        return {**leaves, **{f"log_{name}": a for name, a in self.arrays().items()}}
+        log = {**self.arrays(), "x": np.concatenate(self.models)}
+        return {**leaves, **{f"log_{name}": rows for name, rows in log.items()}}
 
-    def resume(self, arrays: dict[str, Any], like: T) -> tuple[int, T]:
+    def resume(self, arrays: dict[str, Array], like: T) -> tuple[int, T]:
         """Take over what `save` gave, unless it is of too many rounds or keeps too little.
 
         The rounds played, and the state, which has the structure of `like`.
         """
-        log = {name[4:]: a for name, a in arrays.items() if name.startswith("log_")}
+        log = {name[4:]: rows for name, rows in arrays.items() if name.startswith("log_")}
         rounds, most = len(log["loss"]) - 1, self.run.rounds
         if rounds > most:
             raise CheckpointError(f"the checkpoint is at round {rounds}, beyond rounds = {most}: ask for more.")
         if self.iterates and len(log["x"]) != rounds + 1:
             raise CheckpointError("the checkpoint kept no iterates, and this run is to keep them: set iterates=False.")
-        for name in self.columns:
-            self.columns[name] = [log[name]]
+        unknown = np.full(rounds + 1, np.nan)  # of a column that was added after the checkpoint was made
+        self.columns = {name: [log.get(name, unknown)] for name in self.columns}
+        self.models = [log["x"]]
         self.rounds = rounds
-        self._look_back(log)
+        self._find_latest(self.arrays())
         leaves, shape = jax.tree.flatten(like)
         state: T = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
         return rounds, state
 
     def result(self, status: Status, measure: Callable[[Any], Measures]) -> Result:
         """The run as the user gets it, the last model measured whether it was its turn or not."""
-        known = self.run.problem.known_optimum is not None
-        arrays = self.arrays()
-        x = arrays.pop("x")
-        if np.isnan(arrays["loss"][-1]):
-            for name, value in measure(x[-1])._asdict().items():
-                arrays[name][-1] = value
-        gap, distance = arrays.pop("gap"), arrays.pop("distance")
+        columns, models = self.arrays(), np.concatenate(self.models)
+        if np.isnan(columns["loss"][-1]):
+            for name, value in measure(models[-1]).items():
+                columns[name][-1] = value
+        if self.run.problem.known_optimum is None:
+            columns = {name: values for name, values in columns.items() if not column(name).minimizer}
         return Result(
             self.run.algorithm.name,
             status,
-            x[-1],
-            **arrays,
+            models[-1],
+            columns,
             diverged_at=self.diverged_at,
             seed=self.run.seed,
-            _gap=gap if known else None,
-            _distance=distance if known else None,
-            _iterates=x if self.iterates else None,
+            kept_iterates=models if self.iterates else None,
         )
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from fedlin.columns import Measures
 from fedlin.core import structure
 from fedlin.devices import choose_spread, share_out
 from fedlin.engines.phase import ClientProgram
@@ -15,7 +16,6 @@ from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramK
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
-from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status
 
 HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
@@ -74,7 +74,7 @@ class Resident:
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
         kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
-        self.logs = [RunRecords(m, kept, found) for m, (found, _) in zip(runs, starts, strict=False)]
+        self.logs = [RunRecords(m, kept, measures) for m, (measures, _) in zip(runs, starts, strict=False)]
         self._kept = kept or followed
         self.capacity = int(np.clip(HELD // (dim * len(runs)), 1, MOST_ROUNDS)) if self._kept else MOST_ROUNDS
         self.done = 0
@@ -83,7 +83,7 @@ class Resident:
         self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
-            if runs[number].reached(log.seen):
+            if runs[number].reached(log.latest):
                 self.status[number] = STOPPED
 
     def _starts(self) -> list[tuple[Measures, State]]:
@@ -92,8 +92,8 @@ class Resident:
         kinds = [(run.algorithm, id(run.problem), id(run.x0)) for run in self.runs]
         for kind, run, data in zip(kinds, self.runs, self._data, strict=True):
             if kind not in made:
-                found = run.problem.measure(run.x0, None if self.mesh is None else data)
-                made[kind] = jax.tree.map(np.asarray, found), run.state()
+                measures = run.problem.measure(run.x0, None if self.mesh is None else data)
+                made[kind] = jax.tree.map(np.asarray, measures), run.state()
         return [made[kind] for kind in kinds]
 
     @property
@@ -211,7 +211,7 @@ def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
 
 def _one(records: Records, number: int) -> Records:
     """A run's own records."""
-    measures = Measures(*(column[:, number] for column in records.measures))
+    measures = {name: rows[:, number] for name, rows in records.measures.items()}
     x, calls = records.x[:, number], records.calls[:, number]
     return Records(x, measures, calls, records.filled[number], records.status[number])
 

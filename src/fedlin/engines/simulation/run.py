@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
+from fedlin.columns import Measures, RoundCosts, column
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
@@ -18,7 +19,7 @@ from fedlin.engines.simulation.program import Inputs, State
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
-from fedlin.problems.problem import Measures, Problem
+from fedlin.problems.problem import Problem
 
 Array = NDArray[Any]
 Participation = float | ArrayLike
@@ -82,12 +83,12 @@ class Run:
 
     @property
     def limits(self) -> Measures:
-        """What each measure must come down to for the run to stop."""
-        return self.stop.limits(self.problem)
+        """What each measure must come to for the run to stop."""
+        return self.stop.measures(self.problem)
 
-    def reached(self, found: Measures) -> bool:
+    def reached(self, measures: Measures) -> bool:
         """Whether the run may stop with these measures."""
-        return any(-np.inf < value <= limit for value, limit in zip(found, self.limits, strict=True))
+        return any(column(name).reached(measures[name], limit) for name, limit in self.limits.items())
 
     @property
     def looped(self) -> bool:
@@ -120,6 +121,11 @@ class Run:
         if self.present is not None:
             return np.asarray(self.present[first : first + count].sum(axis=1))
         return np.full(count, self.cohort or self.problem.clients)
+
+    def costs(self, first: int, calls: Array, seconds: float) -> RoundCosts:
+        """What the rounds from `first` on took, from the gradients of each and the seconds of one."""
+        count = len(calls)
+        return RoundCosts(*self.bytes_sent(first, count), calls, np.full(count, seconds))
 
     def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
         """The bytes of all clients in each of the rounds, up and down."""
@@ -178,9 +184,9 @@ def prepare_run(
     present, cohort = _participation(participation, problem.clients, rounds)
     _check_weight(problem.weights, present, cohort)
     stop = stop or Stop()
-    if not search and stop.gap is None and stop.distance is None:
+    if not search and not stop.needs_minimizer:
         problem = problem.without_search()
-    stop.limits(problem)
+    stop.measures(problem)
     check_plan(algorithm, tau, eta)
     check_prox(algorithm, problem)
     check_convexity(algorithm, problem)

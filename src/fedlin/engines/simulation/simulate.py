@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive_integer
+from fedlin.columns import headline
 from fedlin.core import Algorithm, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
@@ -125,8 +126,7 @@ def simulate(
                     return batch.result(0, "stopped")
                 if checkpoint is not None and batch.running and (batch.done == until or interrupt.asked):
                     saved.write(checkpoint.path, identity, batch.arrays())
-                known = np.isfinite(log.seen.gap)
-                shown.update(batch.done, f"gap {log.seen.gap:.2e}" if known else f"gradient {log.seen.grad_norm:.2e}")
+                shown.update(batch.done, headline(log.latest))
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
@@ -246,10 +246,9 @@ def _call(callbacks: Sequence[Callback], log: RunRecords, before: int) -> int | 
     """Call back for every round since `before`; the round a callback asked to end at, if any."""
     if not callbacks or log.rounds == before:
         return None
-    names = ("loss", "grad_norm", "gap", "distance", "gradients", "bytes_up", "bytes_down", "seconds")
-    rows = {name: log.columns[name][-1] for name in names}
+    rows = {name: chunks[-1] for name, chunks in log.columns.items()}
     for offset in range(log.rounds - before):
-        measures = {name: column[offset].item() for name, column in rows.items()}
+        measures = {name: values[offset].item() for name, values in rows.items()}
         asked = [callback(before + offset + 1, measures) for callback in callbacks]
         if any(answer is True for answer in asked):
             return before + offset + 1

@@ -1,41 +1,67 @@
 """When a run may end early."""
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedlin.checks import positive, real
-from fedlin.errors import UnknownError
-from fedlin.problems.problem import Measures, Problem
+from fedlin.columns import MEASURED, Measures, column
+from fedlin.errors import ArgumentError, UnknownError
+from fedlin.problems.problem import Problem
 
 
-@dataclass(frozen=True)
 class Stop:
-    """End the run at the first round whose gap, squared distance, gradient norm or loss is at most this.
+    """End the run at the first measured round in which a measure is at its limit.
+
+    Args:
+        gap: the largest f(x) - f* to end at.
+        limits: the like of any other column by its name: `distance`, `grad_norm` and `loss` end a run when they are at
+            most this, a metric, such as an accuracy, when it is at least this.
 
     >>> Stop(gap=1e-12)
-    Stop(gap=1e-12, distance=None, grad_norm=None, loss=None)
+    Stop(gap=1e-12)
     """
 
-    gap: float | None = None
-    distance: float | None = None
-    grad_norm: float | None = None
-    loss: float | None = None
+    def __init__(self, gap: float | None = None, **limits: float | None) -> None:
+        given = {name: limit for name, limit in {"gap": gap, **limits}.items() if limit is not None}
+        for name, limit in given.items():
+            if column(name).stop is None:
+                stopping = ", ".join(one.name for one in MEASURED)
+                raise ArgumentError(f"stop.{name} is not allowed: a run ends by {stopping}, or by a metric.")
+            if column(name).positive:
+                positive(f"stop.{name}", limit)
+            else:
+                real(f"stop.{name}", limit, lambda value: True, "a finite number")
+        self.limits = {name: float(limit) for name, limit in given.items()}
 
-    def __post_init__(self) -> None:
-        for name in ("gap", "distance", "grad_norm"):
-            value = getattr(self, name)
-            if value is not None:
-                positive(f"stop.{name}", value)
-        if self.loss is not None:
-            real("stop.loss", self.loss, lambda value: True, "a finite number")
+    def __getattr__(self, name: str) -> float | None:
+        if name.startswith("_") or name == "limits" or column(name).stop is None:
+            raise AttributeError(f"a Stop has no {name}")
+        return self.limits.get(name)
 
-    def limits(self, problem: Problem) -> Measures:
-        """The limits as numbers, -inf where there is none."""
-        if (self.gap is not None or self.distance is not None) and problem.known_optimum is None:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stop) and self.limits == other.limits
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.limits.items())))
+
+    def __repr__(self) -> str:
+        return f"Stop({', '.join(f'{name}={limit}' for name, limit in self.limits.items())})"
+
+    @property
+    def needs_minimizer(self) -> bool:
+        """Whether x* has to be known."""
+        return any(column(name).minimizer for name in self.limits)
+
+    def measures(self, problem: Problem) -> Measures:
+        """The limit of each measure, one that is never reached where none was given."""
+        if self.needs_minimizer and problem.known_optimum is None:
             raise UnknownError(
                 f"{problem!r} does not know its minimiser, so a run cannot stop by gap or distance: "
                 "use Stop(grad_norm=...)."
             )
-        values = [getattr(self, name) for name in Measures._fields]
-        return Measures(*(np.asarray(-np.inf if v is None else v, problem.dtype) for v in values))
+        metrics = self.limits.keys() - {one.name for one in MEASURED}
+        if metrics:
+            raise ArgumentError(f"stop = {self!r}, and this run measures no {', '.join(sorted(metrics))}.")
+        limits: dict[str, Any] = {one.name: self.limits.get(one.name, one.never) for one in MEASURED}
+        return {name: np.asarray(limit, problem.dtype) for name, limit in limits.items()}

@@ -1,6 +1,6 @@
 """Simulated wall-clock time: how long a run would have taken on machines of given speeds and connections."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -82,7 +82,7 @@ class Clock:
                 f"{algorithm.name} with this plan and participation takes {np.sum(calls[: result.rounds])}. "
                 "Give what was run."
             )
-        return replace(result, _simulated=np.concatenate([[0.0], np.cumsum(seconds[: result.rounds])]))
+        return result.with_columns(simulated=np.concatenate([[0.0], np.cumsum(seconds[: result.rounds])]))
 
     def alone(self, run: Run, rounds: int) -> Array:
         """Seconds each client would need for the rounds if it were the only one, (m,)."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive, positive_integer
+from fedlin.columns import column
 from fedlin.core import Algorithm, Requirement
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.simulate import simulate
@@ -18,7 +19,7 @@ from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
-from fedlin.problems.problem import Measures, Problem
+from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 from fedlin.theory.staged import stages
 
@@ -101,26 +102,23 @@ def _joined(
     algorithm: Algorithm[Any, Any], problem: Problem, stages: list[Result], status: Status, seed: int
 ) -> Result:
     """The stages one after the other, every model measured on the whole problem."""
-    last, known = stages[-1], problem.known_optimum is not None
     models = np.concatenate([stages[0].iterates[:1], *(stage.iterates[1:] for stage in stages)])
-    measured = Measures(*map(np.array, zip(*map(problem.measure, models), strict=True)))
-    before = sum(stage.rounds for stage in stages[:-1])
+    measured = [problem.measure(x) for x in models]
+    columns = {
+        name: np.array([measures[name] for measures in measured])
+        for name in measured[0]
+        if problem.known_optimum is not None or not column(name).minimizer
+    }
+    sums = {name for name in stages[0].columns if column(name).sums}
+    last, before = stages[-1], sum(stage.rounds for stage in stages[:-1])
     return Result(
         f"flanp({algorithm.name})",
         status,
         last.x,
-        measured.loss,
-        measured.grad_norm,
-        bytes_up=_summed([stage.bytes_up for stage in stages]),
-        bytes_down=_summed([stage.bytes_down for stage in stages]),
-        gradients=_summed([stage.gradients for stage in stages]),
-        seconds=_summed([stage.seconds for stage in stages]),
+        {**columns, **{name: _summed([stage.columns[name] for stage in stages]) for name in sums}},
         diverged_at=None if last.diverged_at is None else before + last.diverged_at,
         seed=seed,
-        _gap=measured.gap if known else None,
-        _distance=measured.distance if known else None,
-        _iterates=models,
-        _simulated=_summed([stage.simulated for stage in stages]),
+        kept_iterates=models,
     )
 
 

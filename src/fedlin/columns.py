@@ -1,0 +1,183 @@
+"""What is known of every round, as one list: programs, logs, results, stops, callbacks, trackers and pages read it.
+
+A column is measured of the model after a round, or is the sum so far of what rounds took. To add one, add it to
+`COLUMNS`: it is then computed, kept, saved, drawn and handed to callbacks like the others. A name that is not in the
+list is a metric given at run time, such as an accuracy.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.core import Scalar, Vector
+
+Array = NDArray[Any]
+Measures = dict[str, Any]  # by column, of one model or of one after each round; NaN where nobody looked
+
+
+class ModelView(NamedTuple):
+    """What can be said of a model, as traced code."""
+
+    x: Vector
+    loss: Scalar  # f(x)
+    grad: Vector  # ∇f(x)
+    gap: Scalar  # f(x) - f*, NaN where that is not known
+    minimizer: Vector | None  # x*
+
+
+class RoundCosts(NamedTuple):
+    """What some rounds took, one entry a round."""
+
+    bytes_up: Array
+    bytes_down: Array
+    gradients: Array
+    seconds: Array
+
+
+@dataclass(frozen=True)
+class Column:
+    """One thing known of every round.
+
+    Attributes:
+        name: the attribute of a result, the key in files and in what callbacks get.
+        title: its name in a sentence.
+        label: its name on an axis.
+        measure: what it is of a model, as traced code; None where it is no measure of the model.
+        cost: what each round adds to it; None where rounds do not add to it, or who knows tells afterwards.
+        sums: whether it is the sum so far of what rounds took, zero at the start.
+        stop: whether a run ends when it is "at most" or "at least" a limit; None where a run does not end by it.
+        positive: whether it is never negative, so that a limit has to be above 0 and its axis is logarithmic.
+        minimizer: whether x* has to be known.
+        missing: why a run may have none, and what to use instead.
+        write: how a value is written for a reader.
+    """
+
+    name: str
+    title: str
+    label: str
+    measure: Callable[[ModelView], Scalar] | None = None
+    cost: Callable[[RoundCosts], Array] | None = None
+    sums: bool = False
+    stop: Literal["at most", "at least"] | None = None
+    positive: bool = False
+    minimizer: bool = False
+    missing: str = "it was not measured"
+    write: Callable[[float], str] = "{:.3g}".format
+
+    def reached(self, value: Any, limit: Any) -> Any:
+        """Whether a value, or each of an array, is at its limit; what is not finite never is."""
+        if self.stop == "at least":
+            return (value >= limit) & (value < np.inf)
+        return (value <= limit) & (value > -np.inf)
+
+    @property
+    def never(self) -> float:
+        """A limit that no value reaches."""
+        return np.inf if self.stop == "at least" else -np.inf
+
+
+def _squared_distance(view: ModelView) -> Scalar:
+    if view.minimizer is None:
+        return jnp.full((), jnp.nan, view.x.dtype)
+    move = view.x - view.minimizer
+    return move @ move
+
+
+def write_bytes(value: float) -> str:
+    """A number of bytes for a reader.
+
+    >>> write_bytes(1234567)
+    '1.23 MB'
+    """
+    for name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.0f} B"
+
+
+def _falling(name: str, title: str, label: str, measure: Callable[[ModelView], Scalar], **facts: Any) -> Column:
+    """A measure that falls to zero at a minimiser."""
+    return Column(name, title, label, measure, stop="at most", positive=True, write="{:.2e}".format, **facts)
+
+
+def _spent(name: str, label: str, cost: Callable[[RoundCosts], Array], write: Callable[[float], str]) -> Column:
+    """What rounds took, added up."""
+    return Column(name, label, label, cost=cost, sums=True, write=write)
+
+
+_UNSOLVED = {"minimizer": True, "missing": "its minimiser is not known: use loss or grad_norm"}
+_COUNT = "{:,.0f}".format
+
+COLUMNS = (
+    _falling("gap", "gap", "f(x) - f*", lambda view: view.gap, **_UNSOLVED),
+    _falling("distance", "distance", "‖x - x*‖²", _squared_distance, **_UNSOLVED),
+    _falling("grad_norm", "gradient norm", "‖∇f(x)‖", lambda view: jnp.linalg.norm(view.grad)),
+    Column("loss", "loss", "f(x)", lambda view: view.loss, stop="at most"),
+    _spent("bytes_up", "bytes up", lambda costs: costs.bytes_up, write_bytes),
+    _spent("bytes_down", "bytes down", lambda costs: costs.bytes_down, write_bytes),
+    _spent("gradients", "gradient calls", lambda costs: costs.gradients, _COUNT),
+    _spent("seconds", "seconds", lambda costs: costs.seconds, "{:.3g}".format),
+    Column(
+        "simulated",
+        "simulated time",
+        "simulated seconds",
+        sums=True,
+        missing="no clock has read it: use fedlin.Clock(...).time(...)",
+    ),
+)
+# Beside these a result has its rounds, and both ways' bytes together.
+ROUNDS = Column("rounds", "rounds", "rounds", sums=True, write=_COUNT)
+BYTES = Column("bytes", "bytes sent", "bytes sent", sums=True, write=write_bytes)
+# What only the server of a federation knows.
+FEDERATION = (
+    Column("move", "move", "‖x_t - x_{t-1}‖"),
+    Column("gradient", "gradient estimate", "‖g‖"),
+    Column("wire_up", "bytes received", "bytes received", sums=True, write=write_bytes),
+    Column("wire_down", "bytes sent down", "bytes sent down", sums=True, write=write_bytes),
+)
+
+MEASURED = tuple(column for column in COLUMNS if column.measure is not None)
+SPENT = tuple(column for column in COLUMNS if column.cost is not None)
+_KNOWN = {column.name: column for column in (ROUNDS, BYTES, *COLUMNS, *FEDERATION)}
+
+
+def column(name: str) -> Column:
+    """The column of this name; one that is not in the list is a metric, which is better the higher it is.
+
+    >>> column("gap").label, column("accuracy").stop
+    ('f(x) - f*', 'at least')
+    """
+    return _KNOWN.get(name) or Column(name, name, name, stop="at least", missing="it was not among the metrics")
+
+
+def write(name: str, value: float) -> str:
+    """A column's value for a reader.
+
+    >>> write("seconds", 0.12345), write("gradients", float("inf"))
+    ('0.123', '–')
+    """
+    return column(name).write(value) if np.isfinite(value) else "–"
+
+
+def measure_all(view: ModelView) -> Measures:
+    """Every measure of a model."""
+    return {one.name: one.measure(view) for one in MEASURED if one.measure is not None}
+
+
+def unmeasured(dtype: Any) -> Measures:
+    """Stands for the measures of a round after which nobody looked."""
+    return {one.name: jnp.full((), jnp.nan, dtype) for one in MEASURED}
+
+
+def headline(values: Mapping[str, float]) -> str:
+    """The first measure that is known, in words.
+
+    >>> headline({"gap": float("nan"), "grad_norm": 0.5, "loss": 2.0})
+    'gradient norm 5.00e-01'
+    """
+    known = [one for one in MEASURED if np.isfinite(values.get(one.name, np.nan))]
+    return f"{known[0].title} {known[0].write(values[known[0].name])}" if known else "nothing measured"
