@@ -59,7 +59,7 @@ def local_work(clients: int, samples: int, features: int, dtype: Any) -> tuple[S
 
 def by_loop(objective: Objective, data: Any, work: Descent) -> Any:
     """Every client's local work step by step."""
-    return descend_by_gradients(lambda x, _: objective.grad(data, x), work, jax.random.key(0))
+    return descend_by_gradients(lambda x: objective.grad(data, x), work)
 
 
 def kernel(top: dict[str, float], dtype: Any, clients: int = 100_000) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_draws_are_uniform_and_a_function_of_key_and_step() -> None:
 def test_estimates_are_unbiased() -> None:
     x, client = torch.ones(1, D, dtype=torch.float64), torch.tensor([1])
     keys = torch.from_numpy(np.random.default_rng(0).integers(0, 2**32, (4000, 2)))
-    mean = BATCHES._host.estimate(client, x, keys).grads.mean(0)
+    mean = BATCHES._host.estimate(client, x, keys, torch.zeros(1, dtype=torch.int32)).grads.mean(0)
     np.testing.assert_allclose(mean, EXACT._host.exact(client, x).grads[0], atol=0.02)
 
 

@@ -21,6 +21,7 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.algorithms.client_optimizer import client_optimizer
 from fedlin.algorithms.clipped import clipped
 from fedlin.algorithms.server_optimizer import server_optimizer
 from fedlin.comparison import Comparison, compare
@@ -67,6 +68,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "client_optimizer",
     "clipped",
     "compare",
     "compressed",

@@ -48,12 +48,22 @@ class Oracle(NamedTuple):
     full: Callable[[Vector], Vector]  # ∇f_i(x), exact even where `grad` is an estimate
 
 
+@dataclass(frozen=True)
+class Optimizer:
+    """Optax's pair of functions, of a model or of the arrays it is made of; two of one digest are the same."""
+
+    digest: str
+    init: Callable[[Any], Any] = field(compare=False, repr=False)
+    update: Callable[[Any, Any, Any], tuple[Any, Any]] = field(compare=False, repr=False)
+
+
 class Descend(Protocol):
     """Local work: `steps` times x ← x - eta (∇f_i(x) + shift + pull (x - center)), from x = start.
 
     `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given. With an `anchor`
     each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy. `change`, where given,
-    is applied to the gradient of every step, or to that difference.
+    is applied to the gradient of every step, or to that difference. With an `optimizer` x ← x + eta u, u what it makes
+    of the sum in the parentheses; it remembers nothing from one call to the next.
     """
 
     def __call__(
@@ -67,6 +77,7 @@ class Descend(Protocol):
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
         change: Callable[[Vector], Vector] | None = None,
+        optimizer: Optimizer | None = None,
     ) -> Vector: ...
 
 
@@ -136,6 +147,7 @@ class Requirement(StrEnum):
     EVERY_CLIENT = "every client in every round"
     STRONG_CONVEXITY = "a strongly convex problem"
     OWN_MODEL = "to begin each round with the model it ended the last one with"
+    PLAIN_STEPS = "local steps that are η_i times a gradient"
 
 
 @dataclass(frozen=True, repr=False)

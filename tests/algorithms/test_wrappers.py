@@ -37,12 +37,17 @@ def clipped_twice() -> Algorithm[Any, Any]:
     return fedlin.server_optimizer(fedlin.clipped(fedlin.clipped(fedlin.scaffold(), 50.0), 40.0), optax.sgd(0.9))
 
 
+def momentum_at_the_clients() -> Algorithm[Any, Any]:
+    return fedlin.client_optimizer(fedlin.fedlin(), optax.sgd(0.5, momentum=0.3))
+
+
 @each_check(
     [
         Row(fedadam, {}, "stalls", rounds=800),
         Row(momentum_around_fedlin, {}, "converges"),
         Row(clipped_fedprox, {}, "stalls", rounds=800),
         Row(clipped_twice, {}, "converges"),
+        Row(momentum_at_the_clients, {}, "converges"),
     ]
 )
 def test_contract(check: Check, row: Row) -> None:
@@ -112,6 +117,81 @@ def test_momentum_at_the_server_by_its_formula() -> None:
         x = x - 0.9 * v
         models.append(x)
     assert_close(run(fedlin.server_optimizer(fedlin.fedavg(), optax.sgd(0.9, 0.6))), np.array(models), 1e-12)
+
+
+# An optimiser at the clients.
+
+
+@pytest.mark.parametrize(
+    "method",
+    [fedlin.fedavg(), fedlin.fedprox(0.5), fedlin.scaffold(option=1), fedlin.fedlin(uplink=fedlin.top_k(2))],
+    ids=repr,
+)
+def test_a_client_step_of_one_is_the_method_itself(method: Algorithm[Any, Any]) -> None:
+    assert_close(run(fedlin.client_optimizer(method, optax.sgd(1.0))), run(method), 1e-13)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.adam(0.5),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.add_decayed_weights(0.2), optax.sgd(1.0, momentum=0.6)),
+        optax.sgd(optax.exponential_decay(1.0, 2, 0.5)),
+    ],
+    ids=["adam", "clipping, decay and momentum", "a schedule by step"],
+)
+def test_a_client_optimiser_is_optax_driven_by_hand(optimizer: optax.GradientTransformation) -> None:
+    """FedProx: optax makes a move of ∇f_i(y) + β(y - x), anew in every round, and η_i scales it."""
+    beta, x = 0.5, X0
+    models = [x]
+    with precision(np.float64), jax.numpy_dtype_promotion("standard"):
+        update = jax.jit(optimizer.update)
+        for _ in range(4):
+            ends = []
+            for i, (steps, eta) in enumerate(zip(TAU, ETA, strict=True)):
+                y, memory = x, optimizer.init(x)
+                for _ in range(steps):
+                    move, memory = update(A[i] @ y - B[i] + beta * (y - x), memory, y)
+                    y = y + eta * np.asarray(move)
+                ends.append(y)
+            x = np.mean(ends, axis=0)
+            models.append(x)
+    assert_close(run(fedlin.client_optimizer(fedlin.fedprox(beta), optimizer), 4), np.array(models), 1e-12)
+
+
+@pytest.mark.parametrize("same_batch", [False, True])
+def test_a_client_optimiser_goes_through_the_same_rows(same_batch: bool) -> None:
+    """Passes over rows stay passes, in JAX and in torch, where steps are then asked for one by one."""
+    torch = pytest.importorskip("torch")
+    import fedlin.torch
+
+    draw = np.random.default_rng(0)
+    rows = [(draw.standard_normal((n, 3)), draw.standard_normal((n, 1))) for n in (7, 5)]
+    model = torch.nn.Linear(3, 1).double()
+
+    def loss(params: Any, batch: Any) -> Any:
+        return ((batch[0] @ params[0].T + params[1][None] - batch[1]) ** 2).mean()
+
+    start = [parameter.detach().numpy() for parameter in model.parameters()]
+    for stochastic in (
+        fedlin.problems.minibatch(fedlin.problems.from_loss(loss, start, rows), 2, replace=False),
+        fedlin.torch.problem(model, torch.nn.functional.mse_loss, rows, 2, replace=False),
+    ):
+        method = fedlin.fedlin(same_batch=same_batch)
+        plain, wrapped = (
+            fedlin.simulate(one, stochastic, fedlin.Plan([9, 4], 0.1), 3, seed=2).iterates
+            for one in (method, fedlin.client_optimizer(method, optax.sgd(1.0)))
+        )
+        assert_close(wrapped, plain, 1e-12)
+
+
+def test_who_reads_gradients_off_the_way_refuses_other_steps() -> None:
+    refused = [fedlin.scaffold(), fedlin.fednova(), fedlin.fedcomgate(fedlin.quantize(4)), fedlin.scaffnew()]
+    for method in [*refused, fedlin.fedsplit(), fedlin.fedsplit(steps=3), fedlin.gradient_tracking()]:
+        with pytest.raises(ArgumentError, match=r"client_optimizer takes other steps.*scaffold\(option=1\)"):
+            fedlin.client_optimizer(method, optax.sgd(1.0))
+    with pytest.raises(ArgumentError, match="give an optax transformation"):
+        fedlin.client_optimizer(fedlin.fedavg(), 0.1)
 
 
 def freed(method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:

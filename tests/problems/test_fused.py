@@ -43,7 +43,7 @@ def kernel(kind: str) -> Any:
 
 def looped(problem: Problem) -> Any:
     def descend(data: Any, work: Descent) -> Any:
-        return descend_by_gradients(lambda x, _: problem.objective.grad(data, x), work, jax.random.key(0))
+        return descend_by_gradients(lambda x: problem.objective.grad(data, x), work)
 
     return descend
 

@@ -483,7 +483,7 @@ def rotation() -> Array:
 
 def _both(form: Form, work: Descent) -> tuple[jax.Array, jax.Array]:
     assert CLOSED.descend is not None
-    loop = descend_by_gradients(lambda x, key: BY_GRADIENTS.grad(form, x), work, jax.random.key(0))
+    loop = descend_by_gradients(lambda x: BY_GRADIENTS.grad(form, x), work)
     return CLOSED.descend(form, work), loop
 
 

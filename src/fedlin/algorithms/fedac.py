@@ -48,7 +48,12 @@ def fedac(strong_convexity: float | None = None) -> Algorithm[FedAcState, None]:
     def average(state: FedAcState, mean: FedAcState, central: Central) -> FedAcState:
         return mean
 
-    required = {Requirement.ONE_STEP_SIZE, Requirement.ONE_STEP_COUNT, Requirement.OWN_MODEL}
+    required = {
+        Requirement.ONE_STEP_SIZE,
+        Requirement.ONE_STEP_COUNT,
+        Requirement.OWN_MODEL,
+        Requirement.PLAIN_STEPS,
+    }
     if strong_convexity is None:
         required.add(Requirement.STRONG_CONVEXITY)
     return Algorithm(

@@ -13,8 +13,9 @@ from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, 
 def fednova() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ + τ_eff · mean of (x_{i,τ_i} - x̄)/τ_i, τ_eff the mean of τ_i: one η for all clients.
 
-    >>> [str(requirement) for requirement in fednova().requires]
-    ['one step size for all clients']
+    >>> sorted(fednova().requires)
+    [<Requirement.PLAIN_STEPS: 'local steps that are η_i times a gradient'>,
+     <Requirement.ONE_STEP_SIZE: 'one step size for all clients'>]
     """
 
     def move_locally(state: None, x: Vector, local: Local) -> tuple[None, Message]:
@@ -30,5 +31,5 @@ def fednova() -> Algorithm[ModelOnly, None]:
         ModelOnly,
         lambda x: None,
         (Phase("model", lambda state: state.x, move_locally, average_moves),),
-        requires=frozenset([Requirement.ONE_STEP_SIZE]),
+        requires=frozenset([Requirement.ONE_STEP_SIZE, Requirement.PLAIN_STEPS]),
     )

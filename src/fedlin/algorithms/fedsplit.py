@@ -64,5 +64,5 @@ def fedsplit(
         ModelOnly,
         FedSplitClient,
         (Phase("split", lambda state: state.x, split, average),),
-        requires=frozenset([Requirement.OWN_MODEL, *([Requirement.PROX] if steps is None else [])]),
+        requires=frozenset([Requirement.OWN_MODEL, Requirement.PROX if steps is None else Requirement.PLAIN_STEPS]),
     )

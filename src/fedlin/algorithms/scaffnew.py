@@ -47,6 +47,12 @@ def scaffnew() -> Algorithm[ModelOnly, ScaffnewClient]:
         lambda x: ScaffnewClient(0 * x, x),
         (Phase("model", lambda state: state.x, move_locally, take_mean),),
         requires=frozenset(
-            [Requirement.ONE_STEP_SIZE, Requirement.ONE_STEP_COUNT, Requirement.EVERY_CLIENT, Requirement.OWN_MODEL]
+            [
+                Requirement.ONE_STEP_SIZE,
+                Requirement.ONE_STEP_COUNT,
+                Requirement.EVERY_CLIENT,
+                Requirement.OWN_MODEL,
+                Requirement.PLAIN_STEPS,
+            ]
         ),
     )

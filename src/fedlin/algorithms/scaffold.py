@@ -10,7 +10,7 @@ import jax
 
 from fedlin.algorithms.factory import factory
 from fedlin.checks import one_of, positive
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 
 
 class ScaffoldServer(NamedTuple):
@@ -57,4 +57,6 @@ def scaffold(option: int = 2, server_step: float = 1.0) -> Algorithm[ScaffoldSer
         lambda x: ScaffoldServer(x, 0 * x),
         lambda x: ScaffoldClient(0 * x),
         (Phase("model", lambda state: (state.x, state.c), move_locally, average),),
+        # Option II reads the gradients off the way that was gone.
+        requires=frozenset([Requirement.PLAIN_STEPS] if option == 2 else []),
     )

@@ -4,8 +4,6 @@ S. Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 1, around
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -13,18 +11,9 @@ import jax
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import shown
-from fedlin.core import Algorithm, Central, Vector
+from fedlin.core import Algorithm, Central, Optimizer, Vector
 from fedlin.errors import ArgumentError
 from fedlin.fingerprint import describe
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Optax's pair of functions; two of one digest are the same, so that nothing compiles twice."""
-
-    digest: str
-    init: Callable[[Vector], Any] = field(compare=False, repr=False)
-    update: Callable[[Vector, Any, Vector], tuple[Vector, Any]] = field(compare=False, repr=False)
 
 
 def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[Any, Any]:
@@ -48,6 +37,11 @@ def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[A
     >>> server_optimizer(fedlin.fedavg(), optax.adam(1e-2)) is server_optimizer(fedlin.fedavg(), optax.adam(1e-2))
     True
     """
+    return _server_optimizer(method, read_optimizer(optimizer))
+
+
+def read_optimizer(optimizer: Any) -> Optimizer:
+    """An optax transformation, or anything with its two functions, as what a method's structure can hold."""
     init, update = (getattr(optimizer, part, None) for part in ("init", "update"))
     if not callable(init) or not callable(update):
         raise ArgumentError(
@@ -55,7 +49,7 @@ def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[A
             "(pip install 'fedlin[optax]')."
         )
     digest = hashlib.sha256(describe((init, update)).encode()).hexdigest()
-    return _server_optimizer(method, Optimizer(digest, init, update))
+    return Optimizer(digest, init, update)
 
 
 @factory()

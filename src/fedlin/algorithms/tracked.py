@@ -6,7 +6,7 @@ A client sends the mean direction of its local steps, hears the mean of all, and
 from typing import NamedTuple
 
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 
 
 class TrackedServer(NamedTuple):
@@ -63,6 +63,7 @@ def tracked_descent(
         lambda x: TrackedClient(0 * x, None),
         (model, tracking),
         opening=(gradient, tracking, model, tracking) if from_gradients else None,
+        requires=frozenset([Requirement.PLAIN_STEPS]),
         check=compressor.check,
     )
 

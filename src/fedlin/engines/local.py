@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.core import Key, Local, Oracle, Scalar, Vector
+from fedlin.core import Key, Local, Optimizer, Oracle, Scalar, Vector
 from fedlin.engines.keys import descent_key, full_key
 from fedlin.problems.objective import (
     Data,
@@ -95,6 +96,7 @@ def make_local(
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
         change: Callable[[Vector], Vector] | None = None,
+        optimizer: Optimizer | None = None,
     ) -> Vector:
         if anchor is not None and sampling is None:  # where gradients are exact, the anchor's is taken once
             at_anchor, made = full(anchor), change
@@ -109,17 +111,22 @@ def make_local(
             local.tau if steps is None else steps,
             local.eta if eta is None else eta,
             change,
+            optimizer,
         )
-        if sampling is None and change is None:
+        if sampling is None and work.plain:
             quick = objective.shortcut(data, work)
             if quick is not None:
                 counter.add(work.steps, np.nan, 0)
                 return quick
-        if sampling is not None and sampling.descend is not None and (change is None or sampling.looped):
-            done = sampling.descend(objective, data, noise, work, anchor, descent_key(key))
+        own = descent_key(key)
+        if sampling is not None and sampling.descend is not None and (work.plain or sampling.looped):
+            done = sampling.descend(objective, data, noise, work, anchor, own)
+        elif sampling is not None and sampling.step_slope is not None:
+            at_step = partial(sampling.step_slope, objective, data, noise)
+            done = descend_by_slopes(lambda x, step: above(lambda x: at_step(x, own, step), x, anchor), work)
         else:
             done = descend_by_slopes(
-                lambda x, key: above(lambda x: estimate(x, key), x, anchor), work, descent_key(key)
+                lambda x, step: above(lambda x: estimate(x, jax.random.fold_in(own, step)), x, anchor), work
             )
         # With an anchor every step draws once and takes two gradients.
         counter.add(work.steps if anchor is None else 2 * work.steps, done.losses, work.steps)

@@ -32,6 +32,7 @@ class ClientProgram(NamedTuple):
     sampling: Sampling | None
     block: int | None = None  # clients at a time
     mesh: Mesh | None = None  # the devices that share them
+    in_step: bool = False  # whether all clients take as many local steps, so that none waits for another's last
 
 
 class ClientArrays(NamedTuple):
@@ -109,8 +110,11 @@ def clients_step(
 ) -> Answer:
     """The part of many clients, whose uploads come decoded and stacked."""
     message = decode(phase.down(server))  # once for all of them
+    tau = clients.tau[0] if program.in_step else None
 
     def step(client: ClientArrays) -> Answer:
+        if tau is not None:  # the end of a loop is then one number, and no client's model is held back by a mask
+            client = client._replace(tau=tau)
         answer = client_step(phase, program, keys, message, client)
         return answer._replace(upload=decode(answer.upload))
 

@@ -73,8 +73,8 @@ class Custom(Problem):
             return Optimum(x, np.mean(np.asarray(losses)))
 
     def rows(self) -> Rows:
-        functions = self._functions
-        return Rows(self.data, self._lengths(), functions.sizes, functions.pick, functions.slope, functions.sampling)
+        of = self._functions
+        return Rows(self.data, self._lengths(), of.sizes, of.pick, of.slope, of.sampling, of.split, of.join)
 
     def _lengths(self) -> Array:
         if self._form.padded:

@@ -17,6 +17,7 @@ from fedlin.problems.substitution import with_fast_convolutions
 
 Params = Any
 Batch = Any
+Parts = tuple[jax.Array, ...]  # the arrays of the parameters in the precision of a flat model, in its order
 Loss = Callable[..., Scalar]  # (params, batch) or (params, batch, key)
 PRECISIONS = ("highest", "tf32", "bfloat16")
 _MEASURING = 0  # seed of the key with which a loss that always draws is measured
@@ -47,9 +48,11 @@ class FlatLoss(NamedTuple):
 
     objective: Objective
     unravel: Callable[[Vector], Params]
+    split: Callable[[Vector], Parts]
+    join: Callable[[Parts], Vector]
     sizes: Callable[[Data], tuple[Scalar | int, int]]
     pick: Callable[[Data, jax.Array, Vector | None], tuple[Batch, Vector | None]]
-    slope: Callable[[tuple[Batch, Vector | None], Vector, Key], Slope]
+    slope: Callable[[tuple[Batch, Vector | None], Parts, Key], Slope]
     sampling: Sampling | None  # over all rows, of a loss that draws
 
 
@@ -79,9 +82,14 @@ def flat_loss(form: LossForm) -> FlatLoss:
     """The functions, made once for each form, so that two problems with the same loss share one compiled program."""
     ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in form.leaves])
 
-    def unravel(x: Vector) -> Params:
-        parts = jnp.split(x, ends[:-1])
-        leaves = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, form.leaves, strict=True)]
+    def split(x: Vector) -> Parts:
+        return tuple(part.reshape(leaf.shape) for part, leaf in zip(jnp.split(x, ends[:-1]), form.leaves, strict=True))
+
+    def join(parts: Parts) -> Vector:
+        return jnp.concatenate([part.ravel() for part in parts])
+
+    def restore(parts: Parts) -> Params:
+        leaves = [part.astype(leaf.dtype) for part, leaf in zip(parts, form.leaves, strict=True)]
         return jax.tree.unflatten(form.tree, leaves)
 
     def evaluate(params: Params, rows: Batch, key: Key | None) -> Scalar:
@@ -90,41 +98,44 @@ def flat_loss(form: LossForm) -> FlatLoss:
         with _products(form.precision):
             return form.loss(params, rows) if key is None else form.loss(params, rows, key)
 
-    def batch_loss(x: Vector, batch: tuple[Batch, Vector | None], key: Key | None) -> Scalar:
+    def batch_loss(parts: Parts, batch: tuple[Batch, Vector | None], key: Key | None) -> Scalar:
         rows, share = batch
-        params = unravel(x)
+        params, dtype = restore(parts), parts[0].dtype
         if share is None:
-            return evaluate(params, rows, key).astype(x.dtype)
+            return evaluate(params, rows, key).astype(dtype)
 
         def of_row(row: Batch, number: jax.Array) -> Scalar:
             own = None if key is None else jax.random.fold_in(key, number)
             return evaluate(params, jax.tree.map(lambda leaf: leaf[None], row), own)
 
-        values = jax.vmap(of_row)(rows, jnp.arange(len(share), dtype=jnp.int32)).astype(x.dtype)
-        return jnp.sum(share.astype(x.dtype) * jnp.where(share > 0, values, 0))
+        values = jax.vmap(of_row)(rows, jnp.arange(len(share), dtype=jnp.int32)).astype(dtype)
+        return jnp.sum(share.astype(dtype) * jnp.where(share > 0, values, 0))
 
     def whole(data: Data) -> tuple[Batch, Vector | None]:
         return data if form.padded else (data, None)
 
-    def measured(data: Data, x: Vector) -> Scalar:
-        key = None if form.quiet else jax.random.key(_MEASURING)
-        return batch_loss(x, whole(data), key)
+    def measured(parts: Parts, data: Data) -> Scalar:
+        return batch_loss(parts, whole(data), None if form.quiet else jax.random.key(_MEASURING))
 
-    def total(x: Vector, data: Data, weights: Vector) -> Scalar:
-        return weights @ jax.vmap(lambda client: measured(client, x))(data)
+    def total(parts: Parts, data: Data, weights: Vector) -> Scalar:
+        return weights @ jax.vmap(lambda client: measured(parts, client))(data)
 
-    # Over clients that share a model the convolutions are merged first, and then looked at.
-    sums = jax.value_and_grad(with_fast_convolutions(total))
-    at_model = jax.value_and_grad(with_fast_convolutions(lambda x, data: measured(data, x)))
-    at_batch = jax.value_and_grad(with_fast_convolutions(batch_loss))
+    # Of clients that share a model the convolutions are merged first, and then looked at.
+    at_model, at_batch, sums = (
+        jax.value_and_grad(with_fast_convolutions(function)) for function in (measured, batch_loss, total)
+    )
 
     def slope_of_client(data: Data, x: Vector) -> Slope:
-        value, grad = at_model(x, data)
-        return Slope(grad, value)
+        value, grads = at_model(split(x), data)
+        return Slope(join(grads), value)
 
-    def slope(batch: tuple[Batch, Vector | None], x: Vector, key: Key) -> Slope:
-        value, grad = at_batch(x, batch, key if form.draws else None)
-        return Slope(grad, value)
+    def total_slope(data: Data, weights: Vector, x: Vector) -> tuple[Scalar, Vector]:
+        value, grads = sums(split(x), data, weights)
+        return value, join(grads)
+
+    def slope(batch: tuple[Batch, Vector | None], parts: Parts, key: Key) -> Slope:
+        value, grads = at_batch(parts, batch, key if form.draws else None)
+        return Slope(grads, value)
 
     def sizes(data: Data) -> tuple[Scalar | int, int]:
         rows, share = whole(data)
@@ -135,16 +146,19 @@ def flat_loss(form: LossForm) -> FlatLoss:
         return jax.tree.map(lambda leaf: leaf[picked], whole(data)[0]), share
 
     def over_all_rows(objective: Objective, data: Data, noise: Data, x: Vector, key: Key) -> Slope:
-        return slope(whole(data), x, key)
+        value, grads = at_batch(split(x), whole(data), key)
+        return Slope(join(grads), value)
 
     return FlatLoss(
         Objective(
-            measured,
+            lambda data, x: measured(split(x), data),
             lambda data, x: slope_of_client(data, x).grad,
             slope=slope_of_client,
-            total=lambda data, weights, x: sums(x, data, weights),
+            total=total_slope,
         ),
-        unravel,
+        lambda x: restore(split(x)),
+        split,
+        join,
         sizes,
         pick,
         slope,

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,13 @@ from fedlin.problems.objective import (
     Data,
     Descended,
     Descent,
+    Model,
     Objective,
     Sampling,
     Slope,
     above,
     begin,
+    repeat_steps,
     take_step,
 )
 from fedlin.problems.problem import Problem
@@ -39,15 +41,13 @@ class Batches:
 
     sizes: Callable[[Data], tuple[Scalar | int, int]]
     pick: Callable[[Data, jax.Array, Vector | None], Data]
-    slope: Callable[[Data, Vector, Key], Slope]
+    slope: Callable[[Data, Model, Key], Slope]
+    split: Callable[[Vector], Model]
+    join: Callable[[Model], Vector]
     full: Callable[[Objective, Data, Data, Vector, Key], Slope] | None  # of a loss that draws, over all rows
     size: int
-    last: str = "short"
-    masked: bool = False  # whether a batch may hold fewer rows than there is room for
-
-    def at(self, rows: Data, picked: jax.Array, share: Vector | None, x: Vector, key: Key) -> Slope:
-        """The slope at x over the rows with these numbers."""
-        return self.slope(self.pick(rows, picked, share), x, jax.random.fold_in(key, _LOSS))
+    last: str | None  # None where batches are drawn with replacement
+    masked: bool  # whether a batch may hold fewer rows than there is room for
 
 
 def minibatch(problem: P, size: int, *, replace: bool = True, last: str = "short") -> P:
@@ -89,30 +89,32 @@ def minibatch(problem: P, size: int, *, replace: bool = True, last: str = "short
     if problem.sampling is not None and problem.sampling == rows.sampling:  # batches take the place of all rows
         problem = copy.copy(problem)
         problem.sampling = None
-    masked = not replace and last == "short" and bool(np.any(lengths % size))
-    batches = Batches(rows.sizes, rows.pick, rows.slope, full, size, last, masked)
+    batches = Batches(
+        rows.sizes,
+        rows.pick,
+        rows.slope,
+        rows.split or _as_it_is,
+        rows.join or _as_it_is,
+        full,
+        size,
+        None if replace else last,
+        masked=not replace and last == "short" and bool(np.any(lengths % size)),
+    )
     noise = None if rows.data is problem.data else rows.data
-    return with_sampling(problem, _with_replacement(batches) if replace else _in_passes(batches), noise)
+    return with_sampling(problem, _sampling(batches), noise)
 
 
-def _own(data: Data, noise: Data) -> Data:
-    """Where a client's rows are: what the problem keeps for the oracle, or its data."""
-    return data if noise is None else noise
-
-
-@cache
-def _with_replacement(batches: Batches) -> Sampling:
-    def slope(objective: Objective, data: Data, noise: Data, x: Vector, key: Key) -> Slope:
-        rows = _own(data, noise)
-        picked = jax.random.randint(key, (batches.size,), 0, batches.sizes(rows)[0])
-        return batches.at(rows, picked, None, x, key)
-
-    return Sampling(slope, f"minibatch({batches.size})", batches.size, full=batches.full)
+def _as_it_is(x: Model) -> Model:
+    return x
 
 
 @cache
-def _in_passes(batches: Batches) -> Sampling:
-    size = batches.size
+def _sampling(batches: Batches) -> Sampling:
+    size, last = batches.size, batches.last
+
+    def draw(rows: Data, key: Key) -> jax.Array:
+        """The numbers of some rows, each drawn from all."""
+        return jax.random.randint(key, (size,), 0, batches.sizes(rows)[0])
 
     def shuffle(rows: Data, key: Key) -> jax.Array:
         """The numbers of the client's rows in random order, then those that are padding.
@@ -124,44 +126,71 @@ def _in_passes(batches: Batches) -> Sampling:
         lots = jax.vmap(lambda number: jax.random.bits(jax.random.fold_in(key, number), dtype=jnp.uint32))(numbers)
         return jnp.argsort(jnp.where(numbers < count, lots, _LAST))
 
-    def take(rows: Data, order: jax.Array, batch: Scalar | int, x: Vector) -> tuple[jax.Array, Vector | None]:
+    def take(rows: Data, order: jax.Array, batch: Scalar | int, dtype: Any) -> tuple[jax.Array, Vector | None]:
         """The numbers of a batch's rows and, where batches may be short, the share of each."""
         count, room = batches.sizes(rows)
         places = batch * size + jnp.arange(size, dtype=jnp.int32)
         picked = order[jnp.minimum(places, room - 1)]
         if not batches.masked:
             return picked, None
-        here = (places < count).astype(x.dtype)
+        here = (places < count).astype(dtype)
         return picked, here / jnp.sum(here)
 
+    def slope_over(rows: Data, picked: jax.Array, share: Vector | None, key: Key) -> Callable[[Model], Slope]:
+        batch = batches.pick(rows, picked, share)
+        return lambda x: batches.slope(batch, x, jax.random.fold_in(key, _LOSS))
+
+    def flat(at: Callable[[Model], Slope]) -> Callable[[Vector], Slope]:
+        """The slope at a flat model, as a flat vector."""
+
+        def slope(x: Vector) -> Slope:
+            found = at(batches.split(x))
+            return Slope(batches.join(found.grad), found.loss)
+
+        return slope
+
     def slope(objective: Objective, data: Data, noise: Data, x: Vector, key: Key) -> Slope:
-        rows = _own(data, noise)
-        picked, share = take(rows, shuffle(rows, key), 0, x)
-        return batches.at(rows, picked, share, x, key)
+        rows = data if noise is None else noise
+        picked, share = (draw(rows, key), None) if last is None else take(rows, shuffle(rows, key), 0, x.dtype)
+        return flat(slope_over(rows, picked, share, key))(x)
 
     def descend(
         objective: Objective, data: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key
     ) -> Descended:
-        rows = _own(data, noise)
+        rows = data if noise is None else noise
+        # What changes a gradient knows flat vectors only.
+        split, join = (batches.split, batches.join) if work.change is None else (_as_it_is, _as_it_is)
+        vectors = {name: getattr(work, name) for name in ("start", "shift", "center")}
+        vectors = {name: v if isinstance(v, float | int) else split(jnp.asarray(v)) for name, v in vectors.items()}
+        work, anchor = work._replace(**vectors), None if anchor is None else split(anchor)
+
+        def step(state: Descended, picked: jax.Array, share: Vector | None, own: Key) -> Descended:
+            at = slope_over(rows, picked, share, own)
+            return take_step(state, above(at if work.change is None else flat(at), state.x, anchor), work)
+
+        if last is None:
+            drawn = repeat_steps(
+                lambda state, own: step(state, draw(rows, own), None, own), begin(work), work.steps, key
+            )
+            return Descended(join(drawn.x), drawn.losses)
+
         count = batches.sizes(rows)[0]
-        in_a_pass = count // size if batches.last == "drop" else (count + size - 1) // size
+        in_a_pass = count // size if last == "drop" else (count + size - 1) // size
 
         def go_through(number: Scalar, state: Descended) -> Descended:
             order = shuffle(rows, jax.random.fold_in(jax.random.fold_in(key, _ORDER), number))
             first = number * in_a_pass
 
-            def step(batch: Scalar, state: Descended) -> Descended:
-                picked, share = take(rows, order, batch, state.x)
+            def take_batch(batch: Scalar, state: Descended) -> Descended:
                 own = jax.random.fold_in(key, first + batch)
-                found = above(lambda x: batches.at(rows, picked, share, x, own), state.x, anchor)
-                return take_step(state, found, work)
+                return step(state, *take(rows, order, batch, state.losses.dtype), own)
 
-            passed: Descended = jax.lax.fori_loop(0, jnp.minimum(in_a_pass, work.steps - first), step, state)
+            passed: Descended = jax.lax.fori_loop(0, jnp.minimum(in_a_pass, work.steps - first), take_batch, state)
             return passed
 
         passes = (work.steps + in_a_pass - 1) // in_a_pass
-        done: Descended = jax.lax.fori_loop(0, passes, go_through, begin(work))
-        return done
+        state = jax.lax.fori_loop(0, passes, go_through, begin(work))
+        return Descended(join(state.x), state.losses)
 
-    name = f"minibatch({size}, replace=False, last={batches.last!r})"
-    return Sampling(slope, name, size, batches.last, descend, full=batches.full)
+    name = f"minibatch({size})" if last is None else f"minibatch({size}, replace=False, last={last!r})"
+    return Sampling(slope, name, size, last, descend, full=batches.full)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.core import Key, Scalar, Vector
+from fedlin.core import Key, Optimizer, Scalar, Vector
 from fedlin.devices import runs_kernels
 
 T = TypeVar("T")
@@ -16,8 +16,14 @@ _NEWTON_STEPS = 60  # at most; badly scaled rows take two dozen
 Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
 
 
+Model = Any  # a flat vector, or the tuple of the arrays it is made of
+
+
 class Descent(NamedTuple):
-    """The arguments of local work, complete: see `fedlin.core.Descend`."""
+    """The arguments of local work, complete: see `fedlin.core.Descend`.
+
+    Inside of a loop its vectors, like those of a slope, may be tuples of the arrays they are made of.
+    """
 
     start: Vector
     shift: Vector | float
@@ -26,6 +32,12 @@ class Descent(NamedTuple):
     steps: Scalar | int
     eta: Scalar | float
     change: Callable[[Vector], Vector] | None = None  # of each gradient; for steps taken one by one
+    optimizer: Optimizer | None = None  # what makes a move of each direction; for steps taken one by one
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is η_i times the gradient, the shift and the pull, and nothing else."""
+        return self.change is None and self.optimizer is None
 
 
 class Slope(NamedTuple):
@@ -60,10 +72,11 @@ class Objective:
 
 
 class Descended(NamedTuple):
-    """Where local work ended, and the sum of the losses its steps saw."""
+    """Where local work ended, the sum of the losses its steps saw, and what its optimiser remembers."""
 
     x: Vector
     losses: Scalar
+    memory: Any = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,9 @@ class Sampling:
     last: str | None = None  # "short" or "drop", where batches are the parts of a pass over all rows
     # (objective, data, noise, work, anchor or None, key): local work with draws that are not one a step
     descend: Callable[[Objective, Data, Data, Descent, Vector | None, Key], Descended] | None = None
-    looped: bool = True  # whether `descend` takes its steps one by one in compiled code
+    looped: bool = True  # whether `descend` takes its steps one by one in compiled code, and knows every kind of step
+    # (objective, data, noise, x, key of the local work, number of the step), where `descend` does not
+    step_slope: Callable[[Objective, Data, Data, Vector, Key, Scalar], Slope] | None = None
     # Over all rows, where the loss itself draws; exact where this is None.
     full: Callable[[Objective, Data, Data, Vector, Key], Slope] | None = None
 
@@ -91,31 +106,53 @@ def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key
 
 
 def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
-    """x ← x - η(slope + shift + pull (x - center))."""
-    x, grad = state.x, slope.grad if work.change is None else work.change(slope.grad)
-    x = x - work.eta * (grad + work.shift + work.pull * (x - work.center))
-    return Descended(x, state.losses + slope.loss)
+    """x ← x - η(slope + shift + pull (x - center)), of each array that x is made of.
+
+    With an optimiser x ← x + η u, u what it makes of that sum.
+    """
+    move = slope.grad if work.change is None else work.change(slope.grad)
+    if not _is_zero(work.shift):
+        move = jax.tree.map(jnp.add, move, work.shift)
+    if not _is_zero(work.pull):
+        move = jax.tree.map(lambda m, x, center: m + work.pull * (x - center), move, state.x, work.center)
+    losses, memory = state.losses + slope.loss, state.memory
+    if work.optimizer is None:
+        return Descended(jax.tree.map(lambda x, m: x - work.eta * m, state.x, move), losses)
+    # Optax's own code, which mixes types as JAX allows unless told otherwise.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        move, memory = work.optimizer.update(move, memory, state.x)
+    x = jax.tree.map(lambda x, m: x + work.eta * m.astype(x.dtype), state.x, move)
+    return Descended(x, losses, memory)
 
 
-def descend_by_slopes(slope: Callable[[Vector, Key], Slope], work: Descent, key: Key) -> Descended:
-    """Local work as `steps` times `take_step`, each with a key of its own."""
-    return repeat_steps(lambda state, key: take_step(state, slope(state.x, key), work), begin(work), work.steps, key)
+def _is_zero(number: Any) -> bool:
+    """Whether this is known to be zero before anything is traced: to add it would cost a pass over the model."""
+    return isinstance(number, float | int) and number == 0
 
 
-def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:
-    """Local work by gradients alone."""
-    return descend_by_slopes(lambda x, key: Slope(grad(x, key)), work, key).x
+def descend_by_slopes(slope: Callable[[Vector, Scalar], Slope], work: Descent) -> Descended:
+    """Local work as `steps` times `take_step`, each along the slope of the model and the step's number."""
+    done: Descended = jax.lax.fori_loop(
+        0, work.steps, lambda step, state: take_step(state, slope(state.x, step), work), begin(work)
+    )
+    return done
+
+
+def descend_by_gradients(grad: Callable[[Vector], Vector], work: Descent) -> Vector:
+    """Local work by exact gradients."""
+    return descend_by_slopes(lambda x, step: Slope(grad(x)), work).x
 
 
 def begin(work: Descent) -> Descended:
     """Local work before its first step."""
-    return Descended(work.start, jnp.zeros((), work.start.dtype))
+    memory = None if work.optimizer is None else work.optimizer.init(work.start)
+    return Descended(work.start, jnp.zeros((), jax.tree.leaves(work.start)[0].dtype), memory)
 
 
-def above(slope: Callable[[Vector], Slope], x: Vector, anchor: Vector | None) -> Slope:
+def above(slope: Callable[[Model], Slope], x: Model, anchor: Model | None) -> Slope:
     """The slope at x, or with an anchor what it is above that at the anchor."""
     here = slope(x)
-    return here if anchor is None else Slope(here.grad - slope(anchor).grad, here.loss)
+    return here if anchor is None else Slope(jax.tree.map(jnp.subtract, here.grad, slope(anchor).grad), here.loss)
 
 
 def prox_by_newton(loss: Callable[[Data, Vector], Scalar]) -> Callable[[Data, Vector, Scalar], Vector]:

@@ -19,7 +19,7 @@ from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import each_client, one_pass_block, sum_over_blocks, sum_over_clients
 from fedlin.precision import precision
-from fedlin.problems.objective import Data, Objective, Sampling, Slope
+from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
 
 Array = NDArray[Any]
 Sums = tuple[Scalar, Vector]  # Σ w_i h_i and Σ w_i ∇f_i(x), as `survey` finds them
@@ -54,8 +54,11 @@ class Rows(NamedTuple):
     sizes: Callable[[Data], tuple[Scalar | int, int]]  # of a client: n_i, and the rows its data has room for
     # (data, numbers of rows, share of each or None where all are alike) -> batch
     pick: Callable[[Data, jax.Array, Vector | None], Data]
-    slope: Callable[[Data, Vector, Key], Slope]  # (batch, x, key)
+    slope: Callable[[Data, Model, Key], Slope]  # (batch, x, key)
     sampling: Sampling | None = None  # over all rows, of a loss that draws
+    # From a flat model to the arrays on which `slope` works, and back; None where it works on flat models.
+    split: Callable[[Vector], Model] | None = None
+    join: Callable[[Model], Vector] | None = None
 
 
 class Problem:

@@ -83,16 +83,18 @@ class Host:
         count = max(len(clients), len(x), len(keys))
         numbers, words = _numbers(clients, count), _numbers(keys, count)
         with self._lock:
-            return self._evaluate(self._training, numbers, None, self._here(x), self._seeds(words, 0))
+            return self._evaluate(
+                self._training, numbers, None, self._here(x), self._seeds(words, np.zeros(count, int))
+            )
 
-    def estimate(self, clients: Tensor, x: Tensor, keys: Tensor) -> Slopes:
-        """The loss and the gradient over rows drawn with the keys."""
-        count = max(len(clients), len(x), len(keys))
-        numbers, words = _numbers(clients, count), _numbers(keys, count)
+    def estimate(self, clients: Tensor, x: Tensor, keys: Tensor, steps: Tensor) -> Slopes:
+        """The loss and the gradient over the rows that local work with these keys takes in these steps."""
+        count = max(len(clients), len(x), len(keys), len(steps))
+        numbers, words, at = (_numbers(part, count) for part in (clients, keys, steps))
         with self._lock:
-            drawn = self._draw(numbers, words, np.ones(count, int))
-            picked = None if drawn is None else [batches[0] for batches in drawn]
-            return self._evaluate(self._training, numbers, picked, self._here(x), self._seeds(words, 0))
+            drawn = self._draw(numbers, words, at + 1)
+            picked = None if drawn is None else [batches[-1] for batches in drawn]
+            return self._evaluate(self._training, numbers, picked, self._here(x), self._seeds(words, at))
 
     def descend(self, clients: Tensor, keys: Tensor, work: Work) -> tuple[Tensor, Tensor]:
         """x ← x - η(∇f_i(x) + shift + pull (x - center)), over the rows that each step draws: x, and the sum of losses.
@@ -116,7 +118,7 @@ class Host:
             for step in range(int(steps[0])):
                 active = int(np.count_nonzero(steps > step))
                 now, picked = x[:active], None if drawn is None else [batches[step] for batches in drawn[:active]]
-                seeds = self._seeds(words[:active], step)
+                seeds = self._seeds(words[:active], np.full(active, step))
                 found = self._evaluate(self._training, numbers[:active], picked, now, seeds)
                 move = found.grads + _first(shift, active)
                 if anchor is not None:
@@ -186,11 +188,12 @@ class Host:
         of_each = zip(words, self.rows.lengths[numbers], steps, strict=True)
         return [self.batches.draw(key, int(rows), int(count)) for key, rows, count in of_each]
 
-    def _seeds(self, words: Array, step: int) -> list[int] | None:
-        """A seed of torch's for every client, a function of its key and the step."""
+    def _seeds(self, words: Array, steps: Array) -> list[int] | None:
+        """A seed of torch's for every client, a function of its key and its step."""
         if not self.draws:
             return None
-        return [int(np.random.SeedSequence([*map(int, key), step]).generate_state(1, np.uint64)[0]) for key in words]
+        sources = [[*map(int, key), int(step)] for key, step in zip(words, steps, strict=True)]
+        return [int(np.random.SeedSequence(source).generate_state(1, np.uint64)[0]) for source in sources]
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._like)

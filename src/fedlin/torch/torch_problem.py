@@ -240,8 +240,12 @@ class _Asks:
         """Estimates over the rows that a key draws, with what the module draws."""
         batches = self._batches
 
+        def at_step(objective: Objective, client: Data, noise: Data, x: Vector, key: Key, step: Scalar) -> Slope:
+            given = (client, x, jax.random.key_data(key), jnp.asarray(step, jnp.int32))
+            return self._slope(lambda *given: self.host.estimate(*given), x, *given)
+
         def slope(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
-            return self._slope(lambda *given: self.host.estimate(*given), x, client, x, jax.random.key_data(key))
+            return at_step(objective, client, noise, x, key, jnp.zeros((), jnp.int32))
 
         def full(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
             return self._slope(lambda *given: self.host.full(*given), x, client, x, jax.random.key_data(key))
@@ -258,6 +262,7 @@ class _Asks:
             None if batches is None else batches.last,
             descend,
             looped=False,
+            step_slope=at_step,
             full=full if self._draws else None,
         )
 

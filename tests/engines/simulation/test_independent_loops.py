@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from numpy.typing import NDArray
 
@@ -24,6 +25,7 @@ Array = NDArray[Any]
 Gradient = Callable[[Array, Array, Array], Array]  # of the flat model, over these images and labels
 LENGTHS = (8, 5, 7, 8)
 CLIENTS, ROUNDS, SIZE, PASSES, ETA, BETA, SEED = len(LENGTHS), 5, 3, 2, 0.1, 0.5, 3
+SERVER_STEP = 0.01
 APART = 2**31 - 1  # what the local steps' keys and the orders' keys are folded with
 DRAW = np.random.default_rng(0)
 IMAGES = [DRAW.standard_normal((n, 1, 8, 8)) for n in LENGTHS]
@@ -136,11 +138,13 @@ class Loop(NamedTuple):
 
 
 class State(NamedTuple):
-    """A model, and SCAFFOLD's control variates."""
+    """A model, SCAFFOLD's control variates, and Adam's moments at the server."""
 
     x: Array
     c: Array
     own: list[Array]
+    first: Array
+    second: Array
 
 
 def fedavg(loop: Loop, t: int, state: State) -> State:
@@ -153,10 +157,20 @@ def fedprox(loop: Loop, t: int, state: State) -> State:
 
 
 def scaffold(loop: Loop, t: int, state: State) -> State:
-    x, c, own = state
+    x, c, own = state[:3]
     ends = loop.walk(t, 0, x, lambda i, y, rows: c - own[i])
     fresh = [own[i] - c + (x - ends[i]) / (STEPS[i] * ETA) for i in range(CLIENTS)]
-    return State(np.mean(ends, axis=0), c + np.mean(fresh, axis=0) - np.mean(own, axis=0), fresh)
+    c = c + np.mean(fresh, axis=0) - np.mean(own, axis=0)
+    return state._replace(x=np.mean(ends, axis=0), c=c, own=fresh)
+
+
+def fedadam(loop: Loop, t: int, state: State) -> State:
+    """Adam (Kingma and Ba, 2015) along what the round moved the model by."""
+    slope = state.x - fedavg(loop, t, state).x
+    first = 0.9 * state.first + 0.1 * slope
+    second = 0.999 * state.second + 0.001 * slope**2
+    move = first / (1 - 0.9 ** (t + 1)) / (np.sqrt(second / (1 - 0.999 ** (t + 1))) + 1e-8)
+    return state._replace(x=state.x - SERVER_STEP * move, first=first, second=second)
 
 
 def fedlin_same_batch(loop: Loop, t: int, state: State) -> State:
@@ -167,6 +181,7 @@ def fedlin_same_batch(loop: Loop, t: int, state: State) -> State:
 
 METHODS: dict[str, tuple[Callable[[Loop, int, State], State], Any]] = {
     "fedavg": (fedavg, fedlin.fedavg()),
+    "fedadam": (fedadam, fedlin.server_optimizer(fedlin.fedavg(), optax.adam(SERVER_STEP))),
     "fedprox": (fedprox, fedlin.fedprox(BETA)),
     "scaffold": (scaffold, fedlin.scaffold()),
     "fedlin": (fedlin_same_batch, fedlin.fedlin(same_batch=True)),
@@ -198,7 +213,7 @@ def test_five_rounds_are_those_of_a_loop_written_by_hand(method: str, library: s
     plan = fedlin.Plan(fedlin.epochs(problem, PASSES), ETA)
     assert plan.tau.tolist() == STEPS
     found = fedlin.simulate(ours, problem, plan, ROUNDS, seed=SEED, measure_every=ROUNDS).x
-    state = State(START, 0 * START, [0 * START] * CLIENTS)
+    state = State(START, 0 * START, [0 * START] * CLIENTS, 0 * START, 0 * START)
     for t in range(ROUNDS):
         state = round_by_hand(loop, t, state)
     expected = state.x

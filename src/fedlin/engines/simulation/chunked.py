@@ -87,7 +87,7 @@ class Chunked:
         self.chunk = min(chunk, run.cohort or problem.clients)
         self.survey = min(chunk, problem.clients)  # clients at a time when measuring, which asks them all
         block = choose_block(layout, of_clients(problem.data, self.chunk), self.chunk, run.tau, run.looped)
-        self.client_program = ClientProgram(problem.objective, problem.sampling, block)
+        self.client_program = ClientProgram(problem.objective, problem.sampling, block, in_step=run.in_step)
         self.layout = f"{block} of {self.chunk}"
         x = jnp.asarray(run.x0)
         self.server = run.algorithm.init_server(x)

@@ -68,6 +68,7 @@ class Resident:
         self.survey = one_pass_block(data, problem.clients)
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
         of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
+        self._in_step = all(run.in_step for run in runs)
         self._late = takes_gradients and of_everyone_at_once and first.every == 1
         dim = first.problem.dim
         self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
@@ -116,7 +117,7 @@ class Resident:
             ProgramKey(
                 structure(first.algorithm),
                 opening,
-                ClientProgram(first.problem.objective, first.problem.sampling, self.block, self.mesh),
+                ClientProgram(first.problem.objective, first.problem.sampling, self.block, self.mesh, self._in_step),
                 self.survey,
                 capacity,
                 first.cohort,

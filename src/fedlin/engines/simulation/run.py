@@ -97,6 +97,11 @@ class Run:
         return objective.descend is None if sampling is None else sampling.looped
 
     @property
+    def in_step(self) -> bool:
+        """Whether all clients take as many local steps in every round."""
+        return bool(np.all(self.tau == self.tau[..., :1]))
+
+    @property
     def passes(self) -> float:
         """About how often a round reads the clients' data: once a step, and to measure the model."""
         sampling = self.problem.sampling
