@@ -210,8 +210,8 @@ def test_version() -> None:
     [
         (["--draws", "0"], "draws must be at least 1, not 0"),
         (["--rounds", "-1"], "rounds must be at least 1, not -1"),
-        (["hold"], "no claim is called 'hold'; did you mean 'holds'?"),
-        (["--list", "hold"], "no claim is called 'hold'; did you mean 'holds'?"),
+        (["hold"], "no claim is called 'hold' (did you mean 'holds'?)"),
+        (["--list", "hold"], "no claim is called 'hold' (did you mean 'holds'?)"),
         (["--out", "theirs"], "theirs holds files that are not a report; name a new or an empty folder"),
         (["--out", "theirs/file"], "theirs/file is a file or a link; name another folder"),
         (

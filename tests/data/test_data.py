@@ -277,7 +277,7 @@ def test_a_bad_file_is_told_by_name_and_place(tmp_path: Path, case: BadFile) -> 
 
 def test_a_path_that_leads_nowhere_is_told_with_the_nearest(tmp_path: Path) -> None:
     write(tmp_path / "train.csv", GOOD)
-    with pytest.raises(DataError, match=r"trian\.csv is neither.*did you mean train\.csv"):
+    with pytest.raises(DataError, match=r"trian\.csv is neither.*did you mean 'train\.csv'"):
         data.read(tmp_path / "trian.csv")
     with pytest.raises(DataError, match="neither"):
         data.read([tmp_path / "train.csv", tmp_path / "no" / "file.csv"])

@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.draws import BAND, draws, floors, least_squares, least_squares_steps, rate, summary, sweep
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import BAND, fall, floors, stack, summary, sweep, thin
+from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.compressors import top_k
 from fedlin.links import error_feedback, innovation
 from fedlin.plan import Plan
@@ -35,13 +35,13 @@ def check(setting: Setting) -> Outcome:
             methods[f"TOP-{k} with feedback"] = algorithms.fedlin(uplink=error_feedback(top_k(k)))
     family = {"": [least_squares(n) for n in numbers]}
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
-    found = {name: curves for (_, name), curves in sweep(methods, family, plans, rounds).items()}
+    found = {name: stack(runs, "distance", rounds) for (_, name), runs in sweep(methods, family, plans, rounds).items()}
     rows, held = [], np.ones(len(numbers), bool)
     for k, limit in limits.items():
         curves = found[f"TOP-{k} of changes"]
         arrived = curves[:, -1] <= limit
         held &= arrived
-        told = f"{curves[:, -1].max():.1e} (worst draw), × {np.median([rate(c) for c in curves]):.4f} a round"
+        told = f"{curves[:, -1].max():.1e} (worst draw), × {np.exp(-np.median([fall(c) for c in curves])):.4f} a round"
         rows.append(Row(f"TOP-{k} of changes: final ‖x̄ - x*‖²", told, f"≤ {limit:g}", bool(arrived.all())))
         if f"TOP-{k} with feedback" in found:
             floor = float(np.median(floors(found[f"TOP-{k} with feedback"])))

@@ -18,8 +18,8 @@ from fedlin.claims.common.bytes_methods import (
     most_rounds,
     plan,
 )
-from fedlin.claims.common.draws import Array, draws
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import Array, thin
+from fedlin.claims.common.instances import draws
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.problem import Problem

@@ -7,7 +7,8 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.draws import Array, draws, stack
+from fedlin.claims.common.curves import Array, stack
+from fedlin.claims.common.instances import draws
 from fedlin.core import Algorithm
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from fedlin.checks import did_you_mean
 from fedlin.errors import ArgumentError, DataError
 
 CACHE = "FEDLIN_CACHE"
@@ -84,8 +84,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     fedlin.errors.ArgumentError: name = 'mnits' is not a known data set (did you mean 'mnist'?): choose one of ...
     """
     if name not in CATALOGUE:
-        near = get_close_matches(str(name), CATALOGUE, 1)
-        guess = f" (did you mean {near[0]!r}?)" if near else ""
+        guess = did_you_mean(str(name), CATALOGUE)
         raise ArgumentError(f"name = {name!r} is not a known data set{guess}: choose one of {', '.join(CATALOGUE)}.")
     place = _cache() if folder is None else Path(folder).expanduser()
     try:

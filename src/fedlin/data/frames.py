@@ -1,12 +1,12 @@
 """CSV and Parquet: which columns are features, which the label and which the client."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedlin.checks import did_you_mean
 from fedlin.data.table import Table, checked
 from fedlin.errors import DataError
 
@@ -51,7 +51,7 @@ def _named(file: Path, columns: Sequence[str], asked: str | None, usual: str) ->
     if asked is None:
         return usual if usual in columns else None
     if asked not in columns:
-        raise DataError(f"{file} has no column {asked!r}{_nearest(asked, columns)}: choose one of {_listed(columns)}.")
+        raise DataError(f"{file} has no column {asked!r}{did_you_mean(asked, columns)}: choose one of {_listed(columns)}.")
     return asked
 
 
@@ -60,7 +60,7 @@ def _same(file: Path, first: Path, frame: "pd.DataFrame", columns: Sequence[str]
     extra = [column for column in frame.columns if column not in columns]
     if missing:
         raise DataError(
-            f"{file} has no column {missing[0]!r}, which {first} has{_nearest(missing[0], extra)}: "
+            f"{file} has no column {missing[0]!r}, which {first} has{did_you_mean(missing[0], extra)}: "
             "give all files the same columns."
         )
     if extra:
@@ -90,11 +90,6 @@ def _values(column: "pd.Series[Any]") -> Any:
     """Labels or names as NumPy has them, None where there is none."""
     plain = column.to_numpy()
     return plain if plain.dtype.kind in "biuf" else column.astype(object).where(column.notna(), None).to_numpy()
-
-
-def _nearest(name: str, columns: Sequence[str]) -> str:
-    near = get_close_matches(name, columns, 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _listed(columns: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 import glob
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy import sparse
 
-from fedlin.checks import is_sparse, positive_integer
+from fedlin.checks import did_you_mean, is_sparse, positive_integer
 from fedlin.data.frames import read_frames
 from fedlin.data.table import Table, checked
 from fedlin.errors import ArgumentError, DataError
@@ -86,8 +85,8 @@ def _nothing(place: Path) -> NoReturn:
     if place.is_dir():
         raise DataError(f"{place} holds no files: give the folder that has one file a client.")
     folder = place.parent
-    near = get_close_matches(place.name, [p.name for p in folder.iterdir()], 1) if folder.is_dir() else []
-    raise DataError(f"{place} is neither a file nor a folder{f'; did you mean {near[0]}' if near else ''}: correct it.")
+    meant = did_you_mean(place.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
+    raise DataError(f"{place} is neither a file nor a folder{meant}: correct it.")
 
 
 def _bare(file: Path) -> Path:
@@ -136,10 +135,8 @@ def _archive(file: Path) -> Table:
     arrays = _attempt(file, "NumPy archive", load)
     for name in ("X", "y"):
         if name not in arrays:
-            near = get_close_matches(name.lower(), [other.lower() for other in arrays], 1, 0.0)
-            held = ", ".join(arrays) or "nothing"
             raise DataError(
-                f"{file} has no array {name!r} (it holds {held}{f'; nearest: {near[0]}' if near else ''}): "
+                f"{file} has no array {name!r} (it holds {', '.join(arrays) or 'nothing'}): "
                 "save it by np.savez(path, X=..., y=...)."
             )
     return checked(file, arrays["X"], arrays["y"], arrays.get("clients"))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.checks import unknown
 from fedlin import algorithms, compressors, links, privacy, theory
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
 from fedlin.experiments.expression import evaluate
-from fedlin.experiments.nearest import unknown
 from fedlin.links import Link
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem

@@ -5,9 +5,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from fedlin.checks import unknown
 from fedlin.errors import ArgumentError
 from fedlin.experiments.config import Section
-from fedlin.experiments.nearest import unknown
 
 S = TypeVar("S", bound=Section)
 

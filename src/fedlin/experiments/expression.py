@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedlin.checks import unknown
 from fedlin.errors import ArgumentError
-from fedlin.experiments.nearest import unknown
 
 Known = Mapping[str, Callable[..., Any]]
 

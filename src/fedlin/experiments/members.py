@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedlin.checks import unknown
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
 from fedlin.experiments.explain import checked
 from fedlin.experiments.grid import cells
-from fedlin.experiments.nearest import unknown
 
 Grid = dict[str, Any]
 STEP_SIZES = {"eta", "eta_bar"}

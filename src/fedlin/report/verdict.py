@@ -8,16 +8,45 @@ from fedlin.report.figure import Figure
 
 @dataclass(frozen=True)
 class Row:
-    """One line of measured against expected: `ok` is None where the number only informs."""
+    """One line of measured against expected: `ok` is None where the number only informs.
+
+    A `premise` is what must be so for the check to mean anything, such as that the method that ran is the one the
+    statement is about. It is no part of the statement.
+    """
 
     what: str
     measured: str
     expected: str = ""
     ok: bool | None = None
+    premise: bool = False
 
     def __post_init__(self) -> None:
         # A NumPy False is not the False that `holds` looks for.
         object.__setattr__(self, "ok", None if self.ok is None else bool(self.ok))
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a claim says when a wrong method stands in for the one it is about.
+
+    `by` is the check of the statement that the method fails, `premise` the premise that it breaks, each with its
+    number; empty where there is none. `reason` says why the statement lets the method pass, where it does.
+    """
+
+    method: str
+    by: str
+    premise: str
+    reason: str
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the claim fails with this method."""
+        return bool(self.by or self.premise)
+
+    @property
+    def explained(self) -> bool:
+        """Whether the statement excludes the method, or it is said why not."""
+        return bool(self.by or self.reason)
 
 
 @dataclass(frozen=True)
@@ -42,6 +71,7 @@ class Verdict:
     seconds: float = 0.0
     section: str = ""
     error: str = ""
+    notices: tuple[Notice, ...] = ()  # empty where no wrong methods were tried
 
     @property
     def holds(self) -> bool:
@@ -50,8 +80,9 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """The check broke, or a claim that should hold does not."""
-        return bool(self.error) or (self.should_hold and not self.holds)
+        """The check broke, a premise does not hold, a claim does not that should, or a wrong method slips through."""
+        broken = bool(self.error) or any(row.premise and row.ok is False for row in self.rows)
+        return broken or (self.should_hold and not self.holds) or not all(one.explained for one in self.notices)
 
     @property
     def outcome(self) -> str:
@@ -86,8 +117,9 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON; a picture is present by its name alone."""
-        data = {name: value for name, value in vars(self).items() if name not in ("rows", "figures")}
+        data = {name: value for name, value in vars(self).items() if name not in ("rows", "figures", "notices")}
         return data | {
+            "notices": [asdict(one) for one in self.notices],
             "rows": [asdict(row) for row in self.rows],
             "figures": [figure.name for figure in self.figures],
             "holds": self.holds,

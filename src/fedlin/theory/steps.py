@@ -76,7 +76,9 @@ def polyak_lojasiewicz(problem: Problem, tau: ArrayLike) -> Plan:
 
 
 def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Plan:
-    """Theorem 5: any η̄ < 1/(6L); half of that unless given.
+    """Theorem 5: any η̄ ≤ 1/(12L), the largest unless given.
+
+    The theorem is stated for η̄ < 1/(6L), but the last step of its proof needs 12η̄L ≤ 1.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -84,24 +86,27 @@ def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Pla
     >>> noisy(problem, [1, 2]).eta.round(4).tolist()
     [0.0208, 0.0104]
     """
-    limit = 1 / (6 * problem.smoothness)
-    chosen = limit / 2 if eta_bar is None else eta_bar
-    real("eta_bar", chosen, lambda value: 0 < value < limit, f"a number in (0, 1/(6L)) = (0, {limit:.4g})")
+    limit = 1 / (12 * problem.smoothness)
+    chosen = limit if eta_bar is None else eta_bar
+    real("eta_bar", chosen, lambda value: 0 < value <= limit, f"a number in (0, 1/(12L)] = (0, {limit:.4g}]")
     return Plan.scaled(tau, chosen)
 
 
+DECAY = 48  # t_0/κ of `noisy_decaying`
+
+
 def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
-    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 25κ, which stays below 1/(6L): error O(1/T).
+    """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 48κ, which is at most 1/(12L): error O(1/T).
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> noisy_decaying(problem, [1, 2], rounds=3).eta.round(4).tolist()
-    [[0.04, 0.02], [0.0396, 0.0198], [0.0392, 0.0196]]
+    [[0.0208, 0.0104], [0.0207, 0.0104], [0.0206, 0.0103]]
     """
     t = np.arange(positive_integer("rounds", rounds))
     steps, _ = Plan(tau, 1.0).rows(problem.clients, len(t))
-    eta_bar = 4 / (problem.strong_convexity * (t + 25 * problem.condition))
+    eta_bar = 4 / (problem.strong_convexity * (t + DECAY * problem.condition))
     return Plan(np.broadcast_to(steps, (len(t), problem.clients)), eta_bar[:, None] / steps)
 
 
