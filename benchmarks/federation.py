@@ -28,8 +28,10 @@ import fedlin
 from fedlin.core import Algorithm
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
-from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler, Transport
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
+from routed import Routed, by_name
 
 CLIENTS = tuple(f"site-{number}" for number in range(5))
 FOUND = "found.json"

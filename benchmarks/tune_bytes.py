@@ -20,9 +20,9 @@ from fedlin.claims.common.bytes_methods import (
     plan,
 )
 from fedlin.claims.open_models import GOALS, spent
+from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.problems.problem import Problem
 
 Cost = tuple[float, ...]

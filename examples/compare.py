@@ -6,7 +6,12 @@ import numpy as np
 
 import fedlin
 
-METHODS = [fedlin.fedavg(), fedlin.scaffold(), fedlin.fedlin(), fedlin.compressed(4)]
+METHODS = {
+    "FedAvg": fedlin.fedavg(),
+    "SCAFFOLD": fedlin.scaffold(),
+    "FedLin": fedlin.fedlin(),
+    "FedLin, 4 of 20 entries": fedlin.compressed(4),
+}
 
 
 def quadratic() -> fedlin.problems.Problem:
@@ -21,17 +26,17 @@ def main() -> None:
     """All methods with the same local steps and step sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=400)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--out", help="a folder for the page with curves in rounds, bytes, gradient calls and seconds")
+    arguments = parser.parse_args()
     problem = quadratic()
     tau = fedlin.draw_steps(problem.clients, 2, 20, seed=0)
     plan = fedlin.theory.strongly_convex(problem, tau)  # η_i = 1/(6Lτ_i), Theorem 1
     print(f"{problem}: L = {problem.smoothness:.3g}, κ = {problem.condition:.3g}")
-    print(f"{'method':<16}{'gap':>10}{'distance²':>12}{'bytes':>12}{'gradients':>12}")
-    for method in METHODS:
-        result = fedlin.simulate(method, problem, plan, rounds)
-        sent, gradients = result.bytes[-1], result.gradients[-1]
-        name = result.algorithm.split("(")[0]
-        print(f"{name:<16}{result.gap[-1]:>10.1e}{result.distance[-1]:>12.1e}{sent:>12,}{gradients:>12,}")
+    results = {name: fedlin.simulate(method, problem, plan, arguments.rounds) for name, method in METHODS.items()}
+    compared = fedlin.compare(results, targets=[1e-2, 1e-6, 1e-10], title="Four methods on a quadratic")
+    print(compared)
+    if arguments.out:
+        print(f"Page: {compared.write(arguments.out)}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByRow(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            test, _, row = nodeid.partition("[")
-            return row if row and "test_contract.py" in test else nodeid
+            test, _, row = nodeid.rpartition("-")[0].partition("[")
+            return row if "test_contract.py" in test else nodeid
 
     return ByRow(config, log)

@@ -21,14 +21,14 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.federation import Client, FederationResult, Policy, serve
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.messages import message_sizes
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
@@ -47,6 +47,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Clock",
+    "Comparison",
     "FedLinError",
     "FederationResult",
     "Local",
@@ -57,6 +58,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "compare",
     "compressed",
     "data",
     "diana",

@@ -1,7 +1,7 @@
 """Checks of arguments, shared by everything a user calls: each names the argument, the value and the remedy."""
 
+import difflib
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
@@ -49,41 +49,24 @@ def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     return value
 
 
-def did_you_mean(given: str, known: Iterable[str], form: str = " (did you mean {}?)") -> str:
-    """A suggestion to put behind a name that is not known, or nothing where no known name is near.
-
-    Args:
-        given: The name that is not known.
-        known: The names that are.
-        form: The suggestion, with {} for the nearest name.
-
-    Returns:
-        `form` with the nearest name in quotes, or an empty string.
+def did_you_mean(given: str, known: Iterable[str], before: str = " (", after: str = ")") -> str:
+    """The nearest known name as a question between `before` and `after`; nothing where none is near.
 
     >>> did_you_mean("alpa", ["alpha", "seed"])
     " (did you mean 'alpha'?)"
     """
-    near = get_close_matches(given, [*known], n=1)
-    return form.format(repr(near[0])) if near else ""
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"{before}did you mean {near[0]!r}?{after}" if near else ""
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
     """A sentence that names what was given, the nearest known name and all that are known.
 
-    Args:
-        what: The kind of thing that was named, such as "key".
-        given: The name that is not known.
-        known: The names that are.
-
-    Returns:
-        The sentence.
-
-    >>> unknown("key", "alpa", ["alpha", "seed"])
+    >>> unknown_name("key", "alpa", ["alpha", "seed"])
     "no key is called 'alpa': did you mean 'alpha'? Known: alpha, seed."
     """
     names = sorted(known)
-    meant = did_you_mean(given, names, ": did you mean {}?") or "."
-    return f"no {what} is called {given!r}{meant} Known: {', '.join(names)}."
+    return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
 
 
 def is_sparse(value: Any) -> bool:

@@ -111,6 +111,23 @@ def account(
     return Guarantee(min(everyone, float(accountant.get_epsilon(delta))), delta, releases, noise, central)
 
 
+def promise(
+    algorithm: Algorithm[Any, Any], rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
+) -> str | None:
+    """The guarantee of `account` in words, or why there is none; None where the method makes no upload private.
+
+    >>> from fedlin.algorithms import fedpaq
+    >>> promise(fedpaq(gaussian(1.0, 10.0)), 100, delta=1e-5, clients=20)
+    '(4.38, 1e-05)-differential privacy of each client, against the server too'
+    """
+    if not algorithm.mechanisms:
+        return None
+    try:
+        return str(account(algorithm, rounds, delta=delta, share=share, clients=clients))
+    except UnknownError as error:
+        return str(error)
+
+
 def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> float:
     """The noise multiplier with which `rounds` rounds of `phases` uploads, all clients in each, come to ε exactly.
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from fedlin import data, problems, theory
+from fedlin.cache import VARIABLE
 from fedlin.data import download
 from fedlin.errors import ArgumentError, DataError
 from realdata import data_file
@@ -328,7 +329,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         right = sha256(b"+1 1:1\n").hexdigest()
         entries = {name: (download.Source(f"http://127.0.0.1:{port}/{name}", right),) for name, port in ports.items()}
         monkeypatch.setattr(download, "CATALOGUE", entries)
-        monkeypatch.setenv(download.CACHE, str(tmp_path / "cache"))
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
         yield tmp_path / "cache"
         server.shutdown()
 
@@ -365,10 +366,18 @@ def test_a_failed_download_leaves_nothing_behind(home: Path, name: str, words: t
 
 
 def test_the_cache_lies_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(download.CACHE, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(download, "_stored", lambda source, folder: folder / "file")
     assert data.fetch("a9a") == tmp_path / "fedlin" / "file"
+
+
+def test_an_empty_variable_keeps_no_data_either(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    with pytest.raises(ArgumentError, match="FEDLIN_CACHE is empty"):
+        data.fetch("a9a")
+    monkeypatch.setattr(download, "_stored", lambda source, folder: folder / "file")
+    assert data.fetch("a9a", folder=tmp_path) == tmp_path / "file"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedlin.cli import app
 from fedlin.experiments.advise import predicted
-from fedlin.experiments.build import algorithm
+from fedlin.experiments.build_method import algorithm
 from fedlin.experiments.candidates import Candidate, candidates, promised
 from fedlin.problems import least_squares, minibatch
 

@@ -17,8 +17,8 @@ from test_experiments import SMALL, write
 from typer.testing import CliRunner
 
 from fedlin.cli import app
-from fedlin.experiments.load import load
-from fedlin.experiments.run_folder import Folder
+from fedlin.experiments.experiment_file import load
+from fedlin.experiments.run_folder import RunFolder
 from fedlin.result import Result
 from realdata import ROOT, data_file
 
@@ -140,7 +140,7 @@ def test_a_run_leaves_everything_in_its_folder(inside: Path) -> None:
     table = pd.read_parquet(folder / "metrics.parquet")
     assert len(table) == 4 * 41
     assert list(table.columns[:5]) == ["member", "algorithm", "seed", "problem.alpha", "round"]
-    for member, result in Folder.open(folder).results():
+    for member, result in RunFolder.open(folder).results():
         rows = table[table["member"] == member.number]
         np.testing.assert_array_equal(rows["gap"], result.gap)
         assert set(rows["problem.alpha"]) == {member.grid["problem.alpha"]}
@@ -216,7 +216,7 @@ def test_a_request_that_cannot_be_met_is_one_message_and_touches_nothing(
 ) -> None:
     write(inside, rounds=3, plan={"tau": 2, "eta_bar": 0.02}).rename(inside / "other.toml")
     write(inside, problem={**SMALL["problem"], "alpa": 1.0}).rename(inside / "wrong.toml")
-    Folder.create(inside / "ran", load(write(inside, rounds=3)))
+    RunFolder.create(inside / "ran", load(write(inside, rounds=3)))
     (inside / "theirs").mkdir()
     (inside / "theirs" / "file").write_text("mine")
     before = sorted(inside.rglob("*"))
@@ -243,8 +243,8 @@ def test_data_that_changed_since_are_told(inside: Path) -> None:
 
 
 def test_a_report_of_what_is_not_there_is_refused(inside: Path) -> None:
-    Folder.create(inside / "fresh", load(write(inside)))
-    assert "no member has finished yet" in fedlin("report", "fresh")[2]
+    RunFolder.create(inside / "fresh", load(write(inside)))
+    assert "no run has finished yet" in fedlin("report", "fresh")[2]
     assert "is not the folder of a run" in fedlin("report", "nowhere")[2]
 
 
@@ -286,10 +286,10 @@ def test_the_examples_run(inside: Path, monkeypatch: pytest.MonkeyPatch, name: s
     text = (ROOT / "examples" / f"{name}.toml").read_text(encoding="utf-8")
     first = "[[algorithm]]".join(text.split("[[algorithm]]")[:2])
     (inside / "short.toml").write_text(first.replace('"tuned"', "0.1"))
-    assert len(load(ROOT / "examples" / f"{name}.toml").members) > 3
+    assert len(load(ROOT / "examples" / f"{name}.toml").runs) > 3
     code, _, err = fedlin("run", "short.toml", "--rounds", "2")
     assert (code, err) == (0, "")
-    last = [result for _, result in Folder.open(inside / "runs" / "short").results()]
+    last = [result for _, result in RunFolder.open(inside / "runs" / "short").results()]
     assert all(run.gap[-1] < run.gap[0] for run in last)
     page = (inside / "runs" / "short" / "report" / "index.html").read_text(encoding="utf-8")
     assert "Rows of each client" in page

@@ -14,18 +14,16 @@ import fedlin
 from fedlin import theory
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError, FedLinError
-from fedlin.experiments import build, catalogue, config
-from fedlin.experiments.build_problem import build as build_problem
-from fedlin.experiments.compare import compare
-from fedlin.experiments.costs import cost, winners
-from fedlin.experiments.execute import run
-from fedlin.experiments.experiment_template import template
-from fedlin.experiments.expression import evaluate
-from fedlin.experiments.jobs import jobs
-from fedlin.experiments.load import load
-from fedlin.experiments.run_folder import Folder, resolved
+from fedlin.experiments import build_method, catalogue, config
+from fedlin.experiments.build_method import evaluate
+from fedlin.experiments.build_problem import build_problem
+from fedlin.experiments.compare_folders import compare_folders
+from fedlin.experiments.execute import execute
+from fedlin.experiments.experiment_file import load
+from fedlin.experiments.experiments_cli import template
+from fedlin.experiments.prepare import prepare
+from fedlin.experiments.run_folder import RunFolder, resolved
 from fedlin.experiments.tune import Trial, search, tune
-from fedlin.result import Result
 
 SMALL: dict[str, Any] = {
     "rounds": 50,
@@ -55,7 +53,7 @@ def test_lists_are_grids_and_every_combination_is_a_member(tmp_path: Path) -> No
         problem={**SMALL["problem"], "alpha": [0.0, 1.0, 2.0]},
         algorithm=[{"name": "fedprox", "beta": [0.1, 1.0]}, {"name": "fedavg"}],
     )
-    found = load(path).members
+    found = load(path).runs
     assert len(found) == 3 * 2 * (2 + 1) * 2
     assert [member.number for member in found] == list(range(36))
     assert len({str(member) for member in found}) == 36
@@ -70,7 +68,7 @@ def test_a_plan_of_its_own_replaces_the_step_size_of_all(tmp_path: Path) -> None
     path = write(
         tmp_path, plan={"tau": [1, {"low": 2, "high": 9}], "eta_bar": 0.01}, algorithm=[{"name": "fedlin"}, own]
     )
-    found = [(m.method, m.plan.eta, m.plan.eta_bar, m.setting.get("plan.tau")) for m in load(path).members]
+    found = [(m.method, m.plan.eta, m.plan.eta_bar, m.setting.get("plan.tau")) for m in load(path).runs]
     spread = {"low": 2, "high": 9}
     assert found[:2] == [("fedlin", None, 0.01, 1), ("fedlin", None, 0.01, spread)]
     assert sorted(found[2:], key=str) == sorted(
@@ -80,9 +78,9 @@ def test_a_plan_of_its_own_replaces_the_step_size_of_all(tmp_path: Path) -> None
 
 def test_each_gives_every_client_its_own_number_of_steps(tmp_path: Path) -> None:
     path = write(tmp_path, plan={"tau": {"each": [1, 2, 5]}, "eta_bar": 0.1})
-    (job,) = jobs(load(path))
-    assert job.plan(50).tau.tolist() == [1, 2, 5]
-    np.testing.assert_allclose(job.plan(50).eta, [0.1, 0.05, 0.02])
+    (run,) = prepare(load(path))
+    assert run.plan(50).tau.tolist() == [1, 2, 5]
+    np.testing.assert_allclose(run.plan(50).eta, [0.1, 0.05, 0.02])
 
 
 def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
     again.write_text(tomli_w.dumps(resolved(first)))
     second = load(again)
-    assert [vars(member) for member in first.members] == [vars(member) for member in second.members]
+    assert [vars(member) for member in first.runs] == [vars(member) for member in second.runs]
     assert resolved(first) == resolved(second)
     assert tomllib.loads(again.read_text())["problem"]["seed"] == 0, "defaults are filled in"
 
@@ -150,7 +148,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
 def test_what_is_wrong_in_a_file_is_told_with_its_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(FedLinError, match=message) as caught:
-        jobs(load(path))
+        prepare(load(path))
     assert all(line.startswith(str(path)) for line in str(caught.value).split("\n"))
 
 
@@ -196,7 +194,7 @@ def test_data_that_do_not_fit_are_refused_before_any_work(
     problem = {"kind": "logistic", "l2": 0.1, "data": {"file": "rows.csv", **data}}
     path = write(tmp_path, problem=problem if partition is None else {**problem, "partition": partition})
     with pytest.raises(FedLinError, match=message):
-        jobs(load(path))
+        prepare(load(path))
 
 
 def test_files_lie_beside_the_experiment_or_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,17 +203,17 @@ def test_files_lie_beside_the_experiment_or_in_the_data_folder(tmp_path: Path, m
     np.savez(tmp_path / "data" / "q.npz", A=A, b=b)
     path = write(tmp_path, problem={"kind": "quadratic", "file": "q.npz"})
     monkeypatch.setenv("FEDLIN_DATA", str(tmp_path / "data"))
-    (job,) = jobs(load(path))
-    np.testing.assert_allclose(job.problem.minimizer, 0.5)
+    (run,) = prepare(load(path))
+    np.testing.assert_allclose(run.problem.minimizer, 0.5)
     np.savez(tmp_path / "q.npz", A=A, b=2 * b)
-    (job,) = jobs(load(path))
-    np.testing.assert_allclose(job.problem.minimizer, 1.0)
+    (run,) = prepare(load(path))
+    np.testing.assert_allclose(run.problem.minimizer, 1.0)
     np.savez(tmp_path / "q.npz", A=A)
     with pytest.raises(FedLinError, match="has no array b"):
-        jobs(load(path))
+        prepare(load(path))
     (tmp_path / "q.npz").write_text("text")
     with pytest.raises(FedLinError, match=r"is not an \.npz file"):
-        jobs(load(path))
+        prepare(load(path))
 
 
 def test_weights_by_rows_make_the_minimiser_that_of_all_rows_together(tmp_path: Path) -> None:
@@ -232,11 +230,11 @@ def test_weights_by_rows_make_the_minimiser_that_of_all_rows_together(tmp_path: 
         {"kind": "quantity", "clients": 4, "alpha": 0.5},
         {"kind": "iid", "clients": 7},
     ):
-        (job,) = jobs(load(write(tmp_path, problem={**table, "partition": partition})))
-        assert job.problem.clients == partition["clients"]
-        np.testing.assert_allclose(job.problem.minimizer, pooled.minimizer, rtol=1e-9)
-        assert job.built.partition is not None
-        assert int(job.built.partition.table(y)["rows"].sum()) == 90
+        (run,) = prepare(load(write(tmp_path, problem={**table, "partition": partition})))
+        assert run.problem.clients == partition["clients"]
+        np.testing.assert_allclose(run.problem.minimizer, pooled.minimizer, rtol=1e-9)
+        assert run.built.partition is not None
+        assert int(run.built.partition.table(y)["rows"].sum()) == 90
 
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", "regression", "ridge"])
@@ -255,7 +253,7 @@ def test_drawn_clients_differ_by_alpha(kind: str) -> None:
 ])  # fmt: skip
 def test_a_link_is_names_and_plain_values_and_nothing_else(text: str) -> None:
     with pytest.raises(ArgumentError):
-        evaluate(text, {**build.COMPRESSORS, **build.LINKS}, "link")
+        evaluate(text, {**build_method.COMPRESSORS, **build_method.LINKS}, "link")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +266,7 @@ def test_a_link_is_names_and_plain_values_and_nothing_else(text: str) -> None:
     ],
 )
 def test_a_link_as_text_is_the_link(text: str, expected: Any) -> None:
-    assert evaluate(text, {**build.COMPRESSORS, **build.LINKS}, "link") == expected
+    assert evaluate(text, {**build_method.COMPRESSORS, **build_method.LINKS}, "link") == expected
 
 
 def test_every_theorem_that_makes_a_plan_can_be_named() -> None:
@@ -276,11 +274,11 @@ def test_every_theorem_that_makes_a_plan_can_be_named() -> None:
     arguments = dict.fromkeys(("server_sparse", "server_feedback", "client_feedback", "ef21"), "delta=2")
     arguments |= dict.fromkeys(("diana", "fedpaq", "fedcomgate"), "omega=0.5") | {"s_local_svrg": "row_smoothness=9.0"}
     steps = [name for name in theory.__all__ if inspect.isfunction(getattr(theory, name)) and name != "dissimilarity"]
-    assert sorted(build.THEOREMS) == steps
-    for name in build.THEOREMS:
-        made = build.plan(config.PlanConfig(tau=2, eta=f"{name}({arguments.get(name, '')})"), problem, 7)
+    assert sorted(build_method.THEOREMS) == steps
+    for name in build_method.THEOREMS:
+        made = build_method.plan(config.PlanConfig(tau=2, eta=f"{name}({arguments.get(name, '')})"), problem, 7)
         assert np.all(made.eta > 0)
-    thm1 = build.plan(config.PlanConfig(tau=2, eta="strongly_convex"), problem, 7)
+    thm1 = build_method.plan(config.PlanConfig(tau=2, eta="strongly_convex"), problem, 7)
     assert np.all(thm1.eta == theory.strongly_convex(problem, 2).eta)
 
 
@@ -344,53 +342,23 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
     tuning = {"low": 0.05, "high": 5.0, "count": 5, "extend": 0}
     path = write(tmp_path, rounds=300, targets=[1e-4, 1e-8], plan={"tau": 3, "eta_bar": "tuned", "tuning": tuning})
     loaded = load(path)
-    (job,) = jobs(loaded)
-    found = tune(job, loaded.experiment)
+    (run,) = prepare(loaded)
+    found = tune(run)
     rounds = {}
     for trial in found.trials:
         stop = fedlin.Stop(gap=1e-8)
-        run = fedlin.simulate(job.algorithm, job.problem, fedlin.Plan.scaled(3, trial.value), 300, stop=stop)
-        if run.status == "stopped":
-            rounds[trial.value] = run.rounds
-            assert trial.reached[1] == run.rounds
+        result = fedlin.simulate(run.algorithm, run.problem, fedlin.Plan.scaled(3, trial.value), 300, stop=stop)
+        if result.status == "stopped":
+            rounds[trial.value] = result.rounds
+            assert trial.reached[1] == result.rounds
     assert found.value == min(rounds, key=rounds.__getitem__)
-
-
-# Costs.
-
-
-def made(gaps: Sequence[float], size: int) -> Result:
-    n = len(gaps)
-    many = np.arange(n) * size
-    return Result(
-        "m", "done", np.zeros(1), np.ones(n), np.ones(n), many, many, many, many / 10, _gap=np.array(gaps)
-    )  # fmt: skip
-
-
-def test_costs_are_read_off_where_the_target_is_first_met() -> None:
-    found = cost("m", [made([1.0, 0.1, 0.3, 0.01], 5)], "gap", 0.1)
-    assert found.spent == {"rounds": 1, "bytes": 10, "gradients": 5, "seconds": 0.5}
-    assert found.best == 0.01
-    missed = cost("m", [made([1.0, 0.1], 5), made([1.0, 0.5], 5), made([1.0, 0.6], 5)], "gap", 0.1)
-    assert not missed.known
-    assert missed.as_dict()["rounds"] is None
-
-
-def test_the_winner_is_named_for_every_unit_and_a_tie_is_told() -> None:
-    quick, thin = made([1.0, 0.01], 100), made([1.0, 0.5, 0.01], 5)
-    costs = [cost(name, [run], "gap", t) for t in (0.1, 1e-9) for name, run in (("quick", quick), ("thin", thin))]
-    first, second = winners(costs, "gap")
-    assert "2 of 2 methods reach gap 0.1. Fewest rounds: quick (1); fewest bytes sent: thin (20 B)" in first
-    assert second == "No method reaches gap 1e-09; quick comes closest, 1.00e-02."
-    tie = [cost(name, [quick], "gap", 0.1) for name in ("one", "two")]
-    assert "Fewest rounds: one and two (1)" in winners(tie, "gap")[0]
 
 
 def test_arguments_reach_the_method(tmp_path: Path) -> None:
     method = {"name": "fedlin", "uplink": "innovation(top_k(2))", "label": "thin"}
-    (job,) = jobs(load(write(tmp_path, algorithm=[method])))
-    assert isinstance(job.algorithm, Algorithm)
-    assert job.algorithm is fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2)))
+    (run,) = prepare(load(write(tmp_path, algorithm=[method])))
+    assert isinstance(run.algorithm, Algorithm)
+    assert run.algorithm is fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2)))
 
 
 def test_privacy_is_stated_before_the_run_and_in_the_report(tmp_path: Path) -> None:
@@ -409,12 +377,12 @@ def test_privacy_is_stated_before_the_run_and_in_the_report(tmp_path: Path) -> N
     file = tmp_path / "private.toml"
     file.write_text(tomli_w.dumps(content))
     loaded = load(file)
-    folder, said = Folder.create(tmp_path / "run", loaded), list[str]()
-    run(folder, jobs(loaded), say=said.append)
-    exact = fedlin.privacy.account(jobs(loaded)[0].algorithm, 4, delta=1e-5)
+    folder, said = RunFolder.create(tmp_path / "run", loaded), list[str]()
+    execute(folder, prepare(loaded), say=said.append)
+    exact = fedlin.privacy.account(prepare(loaded)[0].algorithm, 4, delta=1e-5)
     assert said[0] == f"private: {exact}."
     assert "half: " in said[1]
     assert "not private" in said[1]
     assert "[1/3]" in said[2]  # nothing had run when ε was told
-    tables = {table.title: table for table in compare([folder]).chapters[0].tables}
+    tables = {table.title: table for table in compare_folders([folder]).chapters[0].tables}
     assert tables["Privacy of a run to its last round"].rows[0] == ("private", str(exact))

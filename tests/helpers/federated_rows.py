@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from test_contract import ROWS, Row
 
 import fedlin
+from contract import Row
 from fedlin.core import Algorithm
 from fedlin.deploy.flare.programs import conclude
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
-from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler, Transport
+from method_rows import ROWS
 from quadratics import X0, A, B
+from routed import Routed, by_name
 
 NAMES = ("alpha", "beta", "gamma")
 ROUNDS = 10

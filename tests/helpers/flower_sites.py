@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 import fedlin
 from fedlin.transports.flower import FlowerTransport, client_app
-from fedlin.transports.routed import Routed, by_name
 from fedlin.transports.transport import Handler
 from quadratics import X0, A, B
+from routed import Routed, by_name
 
 ROUNDS, SEED = 10, 1
 NAMES = ("site-0", "site-1", "site-2")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.instances import SCALAR_MINIMIZER, two_clients
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.verdict import Row
 

@@ -15,7 +15,7 @@ from fedlin.claims.common.figure_runs import open_choices
 from fedlin.claims.common.instances import two_clients
 from fedlin.claims.common.wrong_methods import TRIPLE, must_notice
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row

@@ -7,7 +7,7 @@ from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import BAND, Array, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.compressors import identity
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import innovation
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure, Panel

@@ -13,8 +13,7 @@ from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import fall, of
 from fedlin.claims.common.instances import CLIENTS, DIM, draws, quadratics
 from fedlin.claims.common.stragglers import race
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.timing.clock import Clock
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic

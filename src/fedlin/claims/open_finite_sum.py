@@ -8,7 +8,7 @@ from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import BAND, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row

@@ -17,7 +17,7 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.bounded import is_algorithm_1, play
 from fedlin.claims.common.curves import stack, thin
 from fedlin.claims.common.wrong_methods import LONGER, STALE, THIRD, TRIPLE, must_notice
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel, Scale

@@ -12,7 +12,7 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.curves import thin
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, STALE, WRONG, must_notice
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel

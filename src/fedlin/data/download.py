@@ -14,10 +14,10 @@ from urllib.request import urlopen
 
 import numpy as np
 
+from fedlin.cache import VARIABLE, cache_folder
 from fedlin.checks import did_you_mean
 from fedlin.errors import ArgumentError, DataError
 
-CACHE = "FEDLIN_CACHE"
 PATIENCE = 30.0  # seconds without an answer before the network counts as away
 MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
 
@@ -76,7 +76,8 @@ def names() -> tuple[str, ...]:
 def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     """The path of a public data set, ready for `read`; downloaded if it is not in `folder` yet.
 
-    The folder is the one in FEDLIN_CACHE, or `fedlin` in the user's cache folder, unless given.
+    The folder is `fedlin` in the user's cache folder, or the one in FEDLIN_CACHE, unless given; where FEDLIN_CACHE is
+    empty nothing is kept, and a folder has to be given.
 
     >>> fetch("mnits")
     Traceback (most recent call last):
@@ -86,11 +87,13 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     if name not in CATALOGUE:
         guess = did_you_mean(str(name), CATALOGUE)
         raise ArgumentError(f"name = {name!r} is not a known data set{guess}: choose one of {', '.join(CATALOGUE)}.")
-    place = _cache() if folder is None else Path(folder).expanduser()
+    place = cache_folder() if folder is None else Path(folder).expanduser()
+    if place is None:
+        raise ArgumentError(f"{VARIABLE} is empty, so that nothing is kept: give folder=, or name a folder there.")
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
-        raise DataError(f"{place} cannot be made ({cause}): give another folder=, or set {CACHE}.") from cause
+        raise DataError(f"{place} cannot be made ({cause}): give another folder=, or set {VARIABLE}.") from cause
     sources = CATALOGUE[name]
     archive = place / f"{name}.npz"
     if len(sources) == 2 and archive.is_file():
@@ -101,12 +104,6 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     with _whole(archive) as part:
         np.savez_compressed(part, X=_idx(files[0]), y=_idx(files[1]))
     return archive
-
-
-def _cache() -> Path:
-    if os.environ.get(CACHE):
-        return Path(os.environ[CACHE]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedlin"
 
 
 def _stored(source: Source, folder: Path) -> Path:

@@ -51,7 +51,9 @@ def _named(file: Path, columns: Sequence[str], asked: str | None, usual: str) ->
     if asked is None:
         return usual if usual in columns else None
     if asked not in columns:
-        raise DataError(f"{file} has no column {asked!r}{did_you_mean(asked, columns)}: choose one of {_listed(columns)}.")
+        raise DataError(
+            f"{file} has no column {asked!r}{did_you_mean(asked, columns)}: choose one of {_listed(columns)}."
+        )
     return asked
 
 

@@ -85,8 +85,8 @@ def _nothing(place: Path) -> NoReturn:
     if place.is_dir():
         raise DataError(f"{place} holds no files: give the folder that has one file a client.")
     folder = place.parent
-    meant = did_you_mean(place.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
-    raise DataError(f"{place} is neither a file nor a folder{meant}: correct it.")
+    near = did_you_mean(place.name, [p.name for p in folder.iterdir()] if folder.is_dir() else [])
+    raise DataError(f"{place} is neither a file nor a folder{near}: correct it.")
 
 
 def _bare(file: Path) -> Path:
@@ -135,10 +135,8 @@ def _archive(file: Path) -> Table:
     arrays = _attempt(file, "NumPy archive", load)
     for name in ("X", "y"):
         if name not in arrays:
-            raise DataError(
-                f"{file} has no array {name!r} (it holds {', '.join(arrays) or 'nothing'}): "
-                "save it by np.savez(path, X=..., y=...)."
-            )
+            held = ", ".join(arrays) or "nothing"
+            raise DataError(f"{file} has no array {name!r} (it holds {held}): save it by np.savez(path, X=..., y=...).")
     return checked(file, arrays["X"], arrays["y"], arrays.get("clients"))
 
 

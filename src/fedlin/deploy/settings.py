@@ -9,7 +9,7 @@ from typing import Any
 from fedlin.core import Algorithm
 from fedlin.engines.federation import Policy
 from fedlin.errors import DeployError, FedLinError
-from fedlin.experiments import build
+from fedlin.experiments import build_method
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -98,6 +98,6 @@ def _algorithm(name: Any, **arguments: Any) -> Algorithm[Any, Any]:
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")
     try:
-        return build.algorithm(name, arguments, besides=("name",))
+        return build_method.algorithm(name, arguments, besides=("name",))
     except FedLinError as error:
         raise DeployError(f"[algorithm]: {error}") from error

@@ -14,23 +14,33 @@ _FEW = 4  # a cohort is drawn one by one where the clients are at least so many 
 _DESCENT = 2**31 - 1  # keeps the local steps' draws apart from those an algorithm makes itself
 
 
+Secret = tuple[jax.Array | np.uint32, ...]  # words that one side alone knows
+
+
 class PhaseKeys(NamedTuple):
-    """The keys of one phase of one round."""
+    """The keys of one phase of one round, for the server, for all together, and for each client."""
 
     shared: Key
     server: Key
     base: Key
+    secret: Secret
 
     def client(self, index: Scalar) -> Key:
         """The key of client `index`."""
-        return jax.random.fold_in(self.base, index)
+        return _hide(jax.random.fold_in(self.base, index), self.secret)
 
 
-def phase_keys(seed: Key, round_index: Scalar, phase: int) -> PhaseKeys:
-    """Keys for the server, for all together, and for each client."""
+def phase_keys(seed: Key, round_index: Scalar, phase: int, secret: Secret = ()) -> PhaseKeys:
+    """The keys that follow from the seed; with a secret, what one side draws by itself nobody else can repeat."""
     key = jax.random.fold_in(jax.random.fold_in(seed, round_index), phase)
     shared, server, base = jax.random.split(key, 3)
-    return PhaseKeys(shared, server, base)
+    return PhaseKeys(shared, _hide(server, secret), base, secret)
+
+
+def _hide(key: Key, secret: Secret) -> Key:
+    for word in secret:
+        key = jax.random.fold_in(key, word)
+    return key
 
 
 def cohort_key(seed: Key, round_index: Scalar) -> Key:

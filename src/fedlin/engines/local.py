@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedlin.core import Key, Local, Oracle, Scalar, Vector
 from fedlin.engines.keys import descent_key
 from fedlin.problems.objective import Data, Descent, Objective, Sampling, descend_by_gradients, repeat_steps
 
 T = TypeVar("T")
+_UNIT = 2**10  # with it both parts of a wide sum keep to 31 bits for two million clients and 2⁴¹ gradients
 
 
 class Counter:
@@ -96,3 +100,18 @@ def make_local(
     oracle = Oracle(lambda x: objective.loss(data, x), grad, prox, full)
     local = Local(oracle, tau, eta, descend, repeat, key, shared_key)
     return local, counter
+
+
+def wide_sum(counts: jax.Array) -> jax.Array:
+    """Σ counts in two parts, how many units and the rest: single precision has no whole numbers beyond 32 bits."""
+    return jnp.stack([jnp.sum(part, dtype=jnp.int32) for part in jnp.divmod(counts, _UNIT)])
+
+
+def read_wide_sum(parts: ArrayLike) -> NDArray[np.int64]:
+    """The sums, from parts along the last axis.
+
+    >>> read_wide_sum(wide_sum(jnp.full(3, 2**30))).item() == 3 * 2**30
+    True
+    """
+    units, rest = np.moveaxis(np.asarray(parts, np.int64), -1, 0)
+    return np.asarray(units * _UNIT + rest)

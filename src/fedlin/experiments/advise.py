@@ -6,24 +6,25 @@ straight line in the logarithm, predicts the rounds and the bytes to the target.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, inf, isfinite, log
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.engines.simulation.many import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.comparison import format_cost
+from fedlin.engines.messages import message_sizes
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import message_sizes
 from fedlin.errors import UnknownError
-from fedlin.experiments import build
+from fedlin.experiments import build_method
 from fedlin.experiments.candidates import Candidate, candidates, promised
-from fedlin.experiments.config import ExperimentConfig, TuningConfig
-from fedlin.experiments.jobs import Job
+from fedlin.experiments.config import TuningConfig
+from fedlin.experiments.prepare import PreparedRun
 from fedlin.experiments.tune import Trial, search, trial
 from fedlin.plan import Plan
+from fedlin.report.comparison_page import TextTable
 from fedlin.result import Result, first, log_line
 
 PILOT = (60, 600)  # rounds at least and at most; κ of them in between, by when the fast directions are done
@@ -61,62 +62,62 @@ class Advice:
     checks: tuple[Check, ...]
 
 
-def advise(job: Job, experiment: ExperimentConfig, by: str, check: int, say: Callable[[str], None]) -> Advice:
-    """Advice for the problem, plan and participation of a job, on the hardest target of its experiment."""
-    target, pilot = min(experiment.targets), _pilot(job)
-    found = []
-    for candidate in candidates(job.problem, job.member.participation):
+def advise(run: PreparedRun, by: str, check: int, say: Callable[[str], None]) -> Advice:
+    """Advice for the problem, plan and participation of a run, on the hardest target of its experiment."""
+    measure, target, pilot = run.experiment.measure, min(run.experiment.targets), _pilot(run)
+    forecasts = []
+    for candidate in candidates(run.problem, run.planned.participation):
         say(f"pilot of {pilot} rounds: {candidate.label}, {candidate.why}")
-        found.append(_forecast(candidate, job, experiment.measure, target, pilot))
-    ordered = tuple(sorted(found, key=attrgetter(by)))
+        forecasts.append(_forecast(candidate, run, measure, target, pilot))
+    ordered = tuple(sorted(forecasts, key=attrgetter(by)))
     checks: list[Check] = []
     for forecast in ordered:
         # A forecast that was too bright does not count: the next best takes its place.
         if forecast.rounds < inf and sum(one.rounds < inf for one in checks) < check:
             say(f"measured: {forecast.candidate.label}")
-            checks.append(_check(forecast, job, experiment.measure, target))
-    return Advice(_facts(job), ordered, tuple(sorted(checks, key=attrgetter(by))))
+            checks.append(_check(forecast, run, measure, target))
+    return Advice(_facts(run), ordered, tuple(sorted(checks, key=attrgetter(by))))
 
 
-def _facts(job: Job) -> dict[str, str]:
-    size = message_sizes(job.algorithm, job.problem).later
-    one_way = job.problem.dim * job.problem.dtype.itemsize
+def _facts(run: PreparedRun) -> dict[str, str]:
+    size = message_sizes(run.algorithm, run.problem).later
+    one_way = run.problem.dim * run.problem.dtype.itemsize
     return {
-        **job.built.facts(),
+        **run.built.facts(),
         "a whole model": f"{one_way:,} bytes",
-        f"a round of {job.member.label}": f"{sum(m.up.total + m.down.total for m in size):,} bytes a client",
+        f"a round of {run.planned.label}": f"{sum(m.up.total + m.down.total for m in size):,} bytes a client",
     }
 
 
-def _pilot(job: Job) -> int:
+def _pilot(run: PreparedRun) -> int:
     least, most = PILOT
     try:
-        return int(min(most, max(least, job.problem.condition)))
+        return int(min(most, max(least, run.problem.condition)))
     except UnknownError:
         return least
 
 
-def _forecast(candidate: Candidate, job: Job, measure: str, target: float, pilot: int) -> Forecast:
-    problem, seen = job.problem, dict[float, Result]()
-    method = build.algorithm(candidate.method, candidate.arguments)
+def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target: float, pilot: int) -> Forecast:
+    problem, results = prepared.problem, dict[float, Result]()
+    method = build_method.algorithm(candidate.method, candidate.arguments)
 
     def attempt(values: Sequence[float]) -> list[Trial]:
         runs = simulate_many(
             method,
             problem,
-            [_plan(candidate, job, value) for value in values],
+            [_plan(candidate, prepared, value) for value in values],
             pilot,
-            seeds=job.member.seed,
-            participation=job.member.participation,
+            seeds=prepared.planned.seed,
+            participation=prepared.planned.participation,
             stop=Stop(**{measure: target}),
             iterates=False,
             measure_every=1,
         )
-        seen.update(zip(values, runs, strict=True))
+        results.update(zip(values, runs, strict=True))
         return [trial(value, run, measure, [target]) for value, run in zip(values, runs, strict=True)]
 
     best = search(attempt, TuningConfig(), 1 / problem.smoothness)
-    run = seen[best.value]
+    run = results[best.value]
     curve = getattr(run, measure)
     rounds = inf if run.status == "diverged" else predicted(curve, target)
     ratio = curve[0] / target
@@ -131,15 +132,15 @@ def _forecast(candidate: Candidate, job: Job, measure: str, target: float, pilot
 
 
 def predicted(curve: NDArray[Any], target: float) -> float:
-    """The round at which a measure comes to `target`: seen, or where the line through its last half leads.
+    """The round at which a measure comes to `target`: measured, or where the line through its last half leads.
 
     >>> predicted(100 * 0.5 ** np.arange(11), 100 * 0.5**20)
     20.0
     """
-    seen = first(curve, target)
-    if seen is not None:
-        return float(seen)
-    # A fall of less than a thousandth a round at the end is a floor, or too slow for a pilot to tell.
+    reached = first(curve, target)
+    if reached is not None:
+        return float(reached)
+    # A fall of less than a thousandth a round at the end is a floor, or too slow for a pilot to show.
     slope, level = log_line(curve, len(curve) // 2)
     if max(slope, log_line(curve, 3 * len(curve) // 4)[0]) > -1e-3:
         return inf
@@ -155,15 +156,15 @@ def _continued(spent: NDArray[Any], rounds: float) -> float:
     return float(spent[last] + (rounds - last) * (spent[last] - spent[half]) / (last - half))
 
 
-def _check(forecast: Forecast, job: Job, measure: str, target: float) -> Check:
+def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: float) -> Check:
     candidate = forecast.candidate
     run = simulate(
-        build.algorithm(candidate.method, candidate.arguments),
-        job.problem,
-        _plan(candidate, job, forecast.step),
+        build_method.algorithm(candidate.method, candidate.arguments),
+        prepared.problem,
+        _plan(candidate, prepared, forecast.step),
         min(LONGEST, 3 * int(forecast.rounds) + PILOT[0]),
-        seed=job.member.seed,
-        participation=job.member.participation,
+        seed=prepared.planned.seed,
+        participation=prepared.planned.participation,
         stop=Stop(**{measure: target}),
         iterates=False,
         measure_every=1,
@@ -174,7 +175,65 @@ def _check(forecast: Forecast, job: Job, measure: str, target: float) -> Check:
     return Check(forecast, place, float(run.bytes[place]), float(run.gradients[place]))
 
 
-def _plan(candidate: Candidate, job: Job, step: float) -> Plan:
+def _plan(candidate: Candidate, prepared: PreparedRun, step: float) -> Plan:
     if candidate.tau is not None:
         return Plan(candidate.tau, step)
-    return Plan.scaled(build.steps(job.member.plan.tau, job.problem.clients), step)
+    return Plan.scaled(build_method.steps(prepared.planned.plan.tau, prepared.problem.clients), step)
+
+
+def advice_tables(advice: Advice, goal: str) -> tuple[TextTable, ...]:
+    """What is expected of every candidate, and how the best of them did."""
+    expected = TextTable(
+        f"Expected until {goal}",
+        ("method", "step", "rounds", "bytes", "gradient calls", "rounds by theory"),
+        tuple(_expected(forecast) for forecast in advice.forecasts),
+    )
+    if not advice.checks:
+        return (expected,)
+    checked = TextTable(
+        "Expected against measured",
+        ("method", "rounds expected", "measured", "bytes expected", "measured", "measured over expected"),
+        tuple(_checked(check) for check in advice.checks),
+    )
+    return expected, checked
+
+
+def _expected(forecast: Forecast) -> tuple[str, ...]:
+    promised = inf if forecast.promised is None else forecast.promised
+    return (
+        forecast.candidate.label,
+        f"{forecast.step:.3g}",
+        format_cost("rounds", forecast.rounds),
+        format_cost("bytes", forecast.bytes),
+        format_cost("gradients", forecast.gradients),
+        format_cost("rounds", promised),
+    )
+
+
+def _checked(check: Check) -> tuple[str, ...]:
+    return (
+        check.forecast.candidate.label,
+        format_cost("rounds", check.forecast.rounds),
+        format_cost("rounds", check.rounds),
+        format_cost("bytes", check.forecast.bytes),
+        format_cost("bytes", check.bytes),
+        f"{check.rounds / max(check.forecast.rounds, 1):.2f}" if isfinite(check.rounds) else "–",
+    )
+
+
+def recommendation(advice: Advice) -> str:
+    """The best candidate as lines to put into an experiment file; by measurement where there is one."""
+    best = advice.checks[0].forecast if advice.checks else advice.forecasts[0]
+    if not isfinite(advice.checks[0].rounds if advice.checks else best.rounds):
+        return "No candidate is on its way to the target: raise the target, or look at the data first."
+    candidate = best.candidate
+    step = f"eta = {best.step:g}" if candidate.one_step_size else f"eta_bar = {best.step:g}"
+    tau = [] if candidate.tau is None else [f"tau = {candidate.tau}"]
+    lines = ["[[algorithm]]", f'name = "{candidate.method}"']
+    lines += [f"{name} = {_toml(value)}" for name, value in candidate.arguments.items()]
+    lines += [f"plan = {{ {', '.join([*tau, step])} }}"]
+    return f"Use {candidate.label}: {candidate.why}.\n\n" + "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -1,4 +1,4 @@
-"""A member's problem, built from numbers, a file of quadratics or rows of data, with the facts a report tells."""
+"""A run's problem, built from numbers, a file of quadratics or rows of data, with the facts a report shows."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from fedlin import problems
 from fedlin.data import Partition, heterogeneity
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
-from fedlin.experiments.read_rows import rows
+from fedlin.experiments.client_rows import rows
 from fedlin.problems.problem import Problem
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Built:
+class BuiltProblem:
     """A problem, and how its rows were dealt to clients where they came from data."""
 
     problem: Problem
@@ -36,14 +36,14 @@ class Built:
             numbers["f*"] = problem.minimum
         differing = heterogeneity(problem)
         numbers |= {"C": differing.C, "D": differing.D, "Σ wᵢ‖∇fᵢ(x*)‖²": differing.dissimilarity}
-        told = {name: f"{value:.6g}" for name, value in numbers.items() if np.isfinite(value)}
-        return {"clients": str(problem.clients), "dimension": str(problem.dim), **told}
+        known = {name: f"{value:.6g}" for name, value in numbers.items() if np.isfinite(value)}
+        return {"clients": str(problem.clients), "dimension": str(problem.dim), **known}
 
 
-def build(setting: config.OracleConfig) -> Built:
+def build_problem(setting: config.OracleConfig) -> BuiltProblem:
     """The problem a file's [problem] describes.
 
-    >>> build(config.LeastSquaresConfig(kind="least_squares", clients=3, dim=4, samples=10)).problem
+    >>> build_problem(config.LeastSquaresConfig(kind="least_squares", clients=3, dim=4, samples=10)).problem
     Quadratic(clients=3, dim=4, dtype=float64)
     """
     built = _exact(setting)
@@ -52,15 +52,15 @@ def build(setting: config.OracleConfig) -> Built:
         problem = problems.minibatch(problem, setting.minibatch)
     if setting.noise is not None:
         problem = problems.noisy(problem, setting.noise)
-    return Built(problem, built.partition, built.labels)
+    return BuiltProblem(problem, built.partition, built.labels)
 
 
-def _exact(setting: config.OracleConfig) -> Built:
+def _exact(setting: config.OracleConfig) -> BuiltProblem:
     if isinstance(setting, config.LeastSquaresConfig):
         numbers = setting.model_dump(exclude={"kind", "minibatch", "noise"})
-        return Built(problems.least_squares(**numbers))
+        return BuiltProblem(problems.least_squares(**numbers))
     if isinstance(setting, config.QuadraticConfig):
-        return Built(_quadratic(setting.file))
+        return BuiltProblem(_quadratic(setting.file))
     assert isinstance(setting, config.RowsConfig)
     return _with_rows(setting)
 
@@ -78,12 +78,12 @@ def _quadratic(file: str) -> Problem:
         raise DataError(f"{file} is not an .npz file of arrays A and b: {error}.") from error
 
 
-def _with_rows(setting: config.RowsConfig) -> Built:
+def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     X, y, partition, labels = rows(setting)
     problem = _objective(setting, X, y)
     if setting.weights == "rows":
         problem = problem.weighted([len(part) for part in y])
-    return Built(problem, partition, labels)
+    return BuiltProblem(problem, partition, labels)
 
 
 def _objective(setting: config.RowsConfig, X: Any, y: Any) -> Problem:

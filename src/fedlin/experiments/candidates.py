@@ -31,8 +31,8 @@ class Candidate(NamedTuple):
         """
         if self.alias:
             return self.alias
-        told = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.method}({told})" if told else self.method
+        listed = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.method}({listed})" if listed else self.method
 
 
 def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlin import problems
-from fedlin.experiments import build
+from fedlin.experiments import build_method
 
 YEAR = re.compile(r"\b(19|20)\d\d\b")
 
 
 @dataclass(frozen=True)
-class Item:
-    """A thing that can be named in a file."""
+class CatalogueEntry:
+    """A method, problem, compressor or link that can be named in a file."""
 
     name: str
     call: str
@@ -22,32 +22,32 @@ class Item:
     reference: str
 
 
-def methods() -> list[Item]:
+def methods() -> list[CatalogueEntry]:
     """The methods; what each is and its paper stand in the docstring of its module.
 
-    >>> [item.reference[:12] for item in methods() if item.name == "fedavg"]
+    >>> [entry.reference[:12] for entry in methods() if entry.name == "fedavg"]
     ['B. McMahan e']
     """
-    return [_item(name, function, inspect.getmodule(function)) for name, function in build.METHODS.items()]
+    return [_entry(name, function, inspect.getmodule(function)) for name, function in build_method.METHODS.items()]
 
 
-def problem_kinds() -> list[Item]:
+def problem_kinds() -> list[CatalogueEntry]:
     """The problems a file or a program can name."""
-    known = {name: thing for name in problems.__all__ if inspect.isfunction(thing := getattr(problems, name))}
-    return _items(known)
+    known = {name: value for name in problems.__all__ if inspect.isfunction(value := getattr(problems, name))}
+    return _entries(known)
 
 
-def compressors() -> list[Item]:
+def compressors() -> list[CatalogueEntry]:
     """The compressors, then the links that remember around them."""
-    return [*_items(build.COMPRESSORS), *_items(build.LINKS)]
+    return [*_entries(build_method.COMPRESSORS), *_entries(build_method.LINKS)]
 
 
-def _items(known: Mapping[str, Callable[..., Any]]) -> list[Item]:
-    return [_item(name, function, function) for name, function in known.items()]
+def _entries(known: Mapping[str, Callable[..., Any]]) -> list[CatalogueEntry]:
+    return [_entry(name, function, function) for name, function in known.items()]
 
 
-def _item(name: str, function: Callable[..., Any], described: Any) -> Item:
+def _entry(name: str, function: Callable[..., Any], described: Any) -> CatalogueEntry:
     text = inspect.getdoc(described) or ""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if not part.lstrip().startswith(">>>")]
     cited = next((part for part in paragraphs[1:] if YEAR.search(part)), "")
-    return Item(name, f"{name}({', '.join(inspect.signature(function).parameters)})", paragraphs[0], cited)
+    return CatalogueEntry(name, f"{name}({', '.join(inspect.signature(function).parameters)})", paragraphs[0], cited)

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,8 +16,8 @@ from fedlin.errors import ArgumentError, FedLinError
 if TYPE_CHECKING:
     from fedlin.experiments.advise import Advice
     from fedlin.experiments.config import ExperimentConfig
-    from fedlin.experiments.load import Loaded
-    from fedlin.experiments.run_folder import Folder
+    from fedlin.experiments.experiment_file import ExperimentFile
+    from fedlin.experiments.run_folder import RunFolder
 
 By = Literal["bytes", "rounds", "gradients"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -33,9 +35,9 @@ def run(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds a run, instead of the file's.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Go on with the run in this folder.")] = None,
 ) -> None:
-    """Run an experiment file: tune, play every member, store each as it finishes, and write a report.
+    """Run an experiment file: tune, play every run, store each as it finishes, and write a report.
 
-    Leaves with 0 when all is done, 1 where it had to stop and can be resumed, 2 where the request cannot be met,
+    Exit status: 0 when all is done, 1 where it had to stop and can be resumed, 2 where the request cannot be met,
     130 after Ctrl-C.
     """
     with cli_errors():
@@ -45,25 +47,27 @@ def run(
 def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path | None) -> None:
     from rich.console import Console
 
-    from fedlin.experiments.execute import run as play
-    from fedlin.experiments.jobs import jobs
+    from fedlin.experiments.execute import execute
+    from fedlin.experiments.prepare import prepare
 
-    folder_of, loaded = _asked(file, out, rounds, resume)
-    ready = jobs(loaded)
-    folder = folder_of()
+    open_folder, experiment = _requested(file, out, rounds, resume)
+    prepared = prepare(experiment)
+    folder = open_folder()
     console = Console()
-    done = sum(folder.finished(job.member) for job in ready)
-    told = f", {done} of them finished already" if done else ""
-    typer.echo(f"{folder.path}: {len(ready)} {'run' if len(ready) == 1 else 'runs'}{told}")
+    done = sum(folder.finished(run.planned) for run in prepared)
+    finished = f", {done} of them finished already" if done else ""
+    typer.echo(f"{folder.path}: {len(prepared)} {'run' if len(prepared) == 1 else 'runs'}{finished}")
     try:
-        play(folder, ready, say=typer.echo, progress=console.is_terminal)
-        made = f"Made by fedlin run {loaded.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."
-        _show([folder], folder.path / "report", folder.loaded.title, made, pictures=False)
+        execute(folder, prepared, say=typer.echo, progress=console.is_terminal)
+        footer = (
+            f"Made by fedlin run {experiment.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."
+        )
+        _show([folder], folder.path / "report", folder.file.title, footer, pictures=False)
     except KeyboardInterrupt:
         typer.echo(f"fedlin: stopped. Go on with: fedlin run --resume {folder.path}", err=True)
         raise typer.Exit(130) from None
     except (OSError, FedLinError) as error:
-        reason = error if isinstance(error, OSError) else error.__cause__  # a report tells its own
+        reason = error if isinstance(error, OSError) else error.__cause__  # that of a report that cannot be written
         if not isinstance(reason, OSError):
             raise
         typer.echo(
@@ -74,26 +78,26 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
         raise typer.Exit(1) from error
 
 
-def _asked(
+def _requested(
     file: Path | None, out: Path | None, rounds: int | None, resume: Path | None
-) -> tuple[Callable[[], "Folder"], "Loaded"]:
+) -> tuple[Callable[[], "RunFolder"], "ExperimentFile"]:
     """What is to run, and where it goes once it has been checked."""
-    from fedlin.experiments.load import load
-    from fedlin.experiments.run_folder import Folder
+    from fedlin.experiments.experiment_file import load
+    from fedlin.experiments.run_folder import RunFolder
 
     if resume is None:
         if file is None:
             raise ArgumentError("name an experiment file (`fedlin init` writes one), or a folder by --resume.")
-        loaded = load(file, rounds=rounds)
-        return lambda: Folder.create(out or _free(Path("runs") / file.stem), loaded), loaded
+        experiment = load(file, rounds=rounds)
+        return lambda: RunFolder.create(out or _free(Path("runs") / file.stem), experiment), experiment
     if out is not None:
         raise ArgumentError("--out and --resume exclude each other: a run goes on where it is.")
-    folder = Folder.open(resume)
+    folder = RunFolder.open(resume)
     if file is not None:
         folder.check_same(load(file, rounds=rounds))
-    elif rounds is not None and rounds != folder.loaded.experiment.rounds:
-        raise ArgumentError(f"{resume} is of a run of {folder.loaded.experiment.rounds} rounds, not {rounds}.")
-    return lambda: folder, folder.loaded
+    elif rounds is not None and rounds != folder.file.experiment.rounds:
+        raise ArgumentError(f"{resume} is of a run of {folder.file.experiment.rounds} rounds, not {rounds}.")
+    return lambda: folder, folder.file
 
 
 def _free(wanted: Path) -> Path:
@@ -111,33 +115,33 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: curves, the cost to reach each target and who wins, in the terminal and on a page."""
-    from fedlin.experiments.run_folder import Folder
+    from fedlin.experiments.run_folder import RunFolder
 
     with cli_errors():
-        made = " ".join(["Made by fedlin report", *map(str, folders)]) + "."
-        opened = [Folder.open(path) for path in folders]
-        title = opened[0].loaded.title if len(opened) == 1 else f"{len(opened)} runs compared"
-        _show(opened, out, title, made, pictures=True, as_json=as_json)
+        footer = " ".join(["Made by fedlin report", *map(str, folders)]) + "."
+        opened = [RunFolder.open(path) for path in folders]
+        title = opened[0].file.title if len(opened) == 1 else f"{len(opened)} runs compared"
+        _show(opened, out, title, footer, pictures=True, as_json=as_json)
 
 
 def _show(
-    folders: Sequence["Folder"], home: Path, title: str, footer: str, *, pictures: bool, as_json: bool = False
+    folders: Sequence["RunFolder"], home: Path, title: str, footer: str, *, pictures: bool, as_json: bool = False
 ) -> None:
     from rich.console import Console
 
-    from fedlin.experiments.compare import compare
-    from fedlin.report.comparison import rich_table
+    from fedlin.experiments.compare_folders import compare_folders
+    from fedlin.report.comparison_page import rich_table
     from fedlin.report.report_folder import check_folder
 
     check_folder(home)
-    found = compare(folders)
-    page = found.write(home, title, footer, pictures)
+    compared = compare_folders(folders)
+    page = compared.write(home, title, footer, pictures)
     if as_json:
-        costs = [{"setting": setting, **one.as_dict()} for setting, one in found.costs]
+        costs = [{"setting": one.title, **cost.as_dict()} for one in compared.comparisons for cost in one.costs]
         typer.echo(json.dumps({"report": str(page), "costs": costs}, indent=2, ensure_ascii=False))
         return
     console = Console()
-    for chapter in found.chapters:
+    for chapter in compared.chapters:
         console.print(f"\n{chapter.title}", style="bold", markup=False, highlight=False)
         console.print(rich_table(chapter.tables[0]))
         for finding in chapter.findings:
@@ -156,40 +160,37 @@ def advise(
     Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
     grids do not matter.
     """
-    from fedlin.experiments.advise import advise as find
-    from fedlin.experiments.jobs import jobs
-    from fedlin.experiments.load import load
+    from fedlin.experiments.advise import advise as give_advice
+    from fedlin.experiments.experiment_file import load
+    from fedlin.experiments.prepare import prepare
 
     with cli_errors():
-        loaded = load(file)
-        first = jobs(loaded)[0]
-        found = find(first, loaded.experiment, by, check, say=lambda line: typer.echo(line, err=True))
+        experiment = load(file)
+        advice = give_advice(prepare(experiment)[0], by, check, say=lambda line: typer.echo(line, err=True))
         if as_json:
-            typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+            typer.echo(json.dumps(asdict(advice), indent=2, ensure_ascii=False))
         else:
-            _show_advice(found, loaded.experiment)
+            _show_advice(advice, experiment.experiment)
 
 
-def _show_advice(found: "Advice", experiment: "ExperimentConfig") -> None:
+def _show_advice(advice: "Advice", experiment: "ExperimentConfig") -> None:
     from rich.console import Console
 
-    from fedlin.experiments.recommendation import recommendation, tables
-    from fedlin.report.comparison import rich_table
+    from fedlin.experiments.advise import advice_tables, recommendation
+    from fedlin.report.comparison_page import rich_table
 
     console = Console()
-    for name, value in found.facts.items():
+    for name, value in advice.facts.items():
         console.print(f"{name}: {value}", markup=False, highlight=False)
-    for table in tables(found, f"{experiment.measure} at most {min(experiment.targets):g}"):
+    for table in advice_tables(advice, f"{experiment.measure} at most {min(experiment.targets):g}"):
         console.print(rich_table(table))
-    console.print(recommendation(found), markup=False, highlight=False)
+    console.print(recommendation(advice), markup=False, highlight=False)
 
 
 def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("experiment.toml"),
 ) -> None:
     """Write a commented experiment file that runs as it is."""
-    from fedlin.experiments.experiment_template import template
-
     with cli_errors():
         try:
             with file.open("x", encoding="utf-8") as content:
@@ -199,6 +200,12 @@ def init(
         except OSError as error:
             raise ArgumentError(f"cannot write {file}: {error.strerror}; name another file.") from error
         typer.echo(f"Wrote {file}. Run it with: fedlin run {file}")
+
+
+def template(name: str) -> str:
+    """The text of an experiment file called `name` that is commented and ready to run."""
+    text = files("fedlin.experiments").joinpath("template.toml").read_text(encoding="utf-8")
+    return Template(text).substitute(name=name)
 
 
 def algorithms(as_json: AsJson = False) -> None:

@@ -1,18 +1,22 @@
-"""The folder of a run: what was asked for, what each member came to, and where unfinished ones stand.
+"""The folder of an experiment: what was asked for, what each run came to, and where unfinished ones stand.
 
 experiment.toml    the file with its defaults filled in and its paths made absolute
 environment.json   versions, commit, device and date of every session that worked on it
 problems.json      facts of each problem, and a fingerprint of its numbers
-tuning/0003.json   step sizes tried for a member and those like it
-runs/0003.npz      a finished member: its model x and everything measured
-runs/0003.ckpt     where an unfinished member stands
-metrics.parquet    one long table of all members, written at the end
+tuning/0003.json   step sizes tried for a run and those that differ from it in their seed only
+runs/0003.npz      a finished run: its model x and everything measured
+runs/0003.ckpt     where an unfinished run stands
+metrics.parquet    one long table of all runs, written at the end
 tuning.parquet     the same of all step sizes tried
 """
 
 import io
 import json
+import platform
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +25,8 @@ import tomli_w
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import ArgumentError
 from fedlin.experiments.config import TuningConfig
-from fedlin.experiments.environment import environment
-from fedlin.experiments.load import Loaded, load
-from fedlin.experiments.members import PlannedRun
+from fedlin.experiments.experiment_file import ExperimentFile, load
+from fedlin.experiments.planned_runs import PlannedRun
 from fedlin.result import Result
 
 if TYPE_CHECKING:
@@ -31,18 +34,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 CONFIG = "experiment.toml"
+PACKAGES = ("fedlin", "jax", "jaxlib", "numpy", "scipy")
 
 
-class Folder:
-    """A run's folder on disk; every file in it is written whole or not at all."""
+class RunFolder:
+    """An experiment's folder on disk; every file in it is written whole or not at all."""
 
-    def __init__(self, path: Path, loaded: Loaded) -> None:
+    def __init__(self, path: Path, file: ExperimentFile) -> None:
         self.path = path
-        self.loaded = loaded
+        self.file = file
 
     @classmethod
-    def create(cls, path: Path, loaded: Loaded) -> "Folder":
-        """A new folder for a run that has not begun."""
+    def create(cls, path: Path, file: ExperimentFile) -> "RunFolder":
+        """A new folder for an experiment that has not begun."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / CONFIG).is_file():
                 raise ArgumentError(
@@ -52,25 +56,27 @@ class Folder:
         try:
             for part in ("runs", "tuning"):
                 (path / part).mkdir(parents=True, exist_ok=True)
-            write_whole(path / CONFIG, tomli_w.dumps(resolved(loaded)).encode())
+            write_whole(path / CONFIG, tomli_w.dumps(resolved(file)).encode())
         except OSError as error:
             raise ArgumentError(f"cannot write to {path}: {error.strerror}; name another folder by --out.") from error
-        return cls(path, loaded)
+        return cls(path, file)
 
     @classmethod
-    def open(cls, path: Path) -> "Folder":
+    def open(cls, path: Path) -> "RunFolder":
         """A folder that `create` made."""
         if not (path / CONFIG).is_file():
             raise ArgumentError(f"{path} is not the folder of a run: it holds no {CONFIG}.")
         return cls(path, load(path / CONFIG))
 
-    def check_same(self, loaded: Loaded) -> None:
+    def check_same(self, file: ExperimentFile) -> None:
         """Refuse to go on with another experiment than the one the folder is of."""
-        mine, theirs = _flat(resolved(self.loaded)), _flat(resolved(loaded))
+        mine, theirs = _flat(resolved(self.file)), _flat(resolved(file))
         differing = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
         if differing:
-            told = "; ".join(f"{key} is {_said(mine, key)} there and {_said(theirs, key)} here" for key in differing)
-            raise ArgumentError(f"{self.path} is of another experiment: {told}. Start a new one by --out.")
+            changes = "; ".join(
+                f"{key} is {_shown(mine, key)} there and {_shown(theirs, key)} here" for key in differing
+            )
+            raise ArgumentError(f"{self.path} is of another experiment: {changes}. Start a new one by --out.")
 
     def begin(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
         """Note the session and the problems; refuse problems whose numbers are not those of the earlier sessions."""
@@ -82,12 +88,12 @@ class Folder:
                     "start a new run by --out."
                 )
         self._write_json("problems.json", facts)
-        self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.loaded.source)])
+        self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.file.source)])
 
-    def facts(self, member: PlannedRun) -> dict[str, Any]:
-        """What is known of a member's problem."""
+    def facts(self, run: PlannedRun) -> dict[str, Any]:
+        """What is known of a run's problem."""
         known = self._json("problems.json") or {}
-        return dict(known.get(member.problem_key, {}))
+        return dict(known.get(run.problem_key, {}))
 
     def store_picture(self, name: str, figure: "Canvas") -> None:
         """Keep a picture as PNG."""
@@ -95,46 +101,46 @@ class Folder:
         figure.savefig(buffer, format="png", dpi=150)
         write_whole(self.path / name, buffer.getvalue())
 
-    def checkpoint(self, member: PlannedRun) -> Path:
-        """Where an unfinished member is saved."""
-        return self.path / "runs" / f"{member.name}.ckpt"
+    def checkpoint(self, run: PlannedRun) -> Path:
+        """Where an unfinished run is saved."""
+        return self.path / "runs" / f"{run.name}.ckpt"
 
-    def finished(self, member: PlannedRun) -> bool:
-        """Whether a member's result is stored."""
-        return self._run(member).is_file()
+    def finished(self, run: PlannedRun) -> bool:
+        """Whether a run's result is stored."""
+        return self._run(run).is_file()
 
-    def store(self, member: PlannedRun, result: Result) -> None:
-        """Keep a finished member; its checkpoint is no longer needed."""
+    def store(self, run: PlannedRun, result: Result) -> None:
+        """Keep a finished run; its checkpoint is no longer needed."""
         buffer = io.BytesIO()
         result.write(buffer)
-        write_whole(self._run(member), buffer.getvalue())
-        self.checkpoint(member).unlink(missing_ok=True)
+        write_whole(self._run(run), buffer.getvalue())
+        self.checkpoint(run).unlink(missing_ok=True)
 
     def results(self) -> Iterator[tuple[PlannedRun, Result]]:
-        """The finished members."""
-        for member in self.loaded.members:
-            if self.finished(member):
-                yield member, Result.load(self._run(member))
+        """The finished runs."""
+        for run in self.file.runs:
+            if self.finished(run):
+                yield run, Result.load(self._run(run))
 
-    def tuning(self, member: PlannedRun) -> Any:
-        """The step sizes tried for a member, or None."""
-        return self._json(f"tuning/{member.name}.json")
+    def tuning(self, run: PlannedRun) -> Any:
+        """The step sizes tried for a run, or None."""
+        return self._json(f"tuning/{run.name}.json")
 
-    def store_tuning(self, member: PlannedRun, tried: Any) -> None:
-        """Keep the step sizes tried for a member and those like it."""
-        self._write_json(f"tuning/{member.name}.json", tried)
+    def store_tuning(self, run: PlannedRun, tried: Any) -> None:
+        """Keep the step sizes tried for a run and those that differ from it in their seed only."""
+        self._write_json(f"tuning/{run.name}.json", tried)
 
     def write_tables(self) -> None:
-        """The long tables, from what the members came to."""
+        """The long tables, from what the runs came to."""
         import pandas as pd
 
-        self._write_table("metrics.parquet", [_long(member, result) for member, result in self.results()])
+        self._write_table("metrics.parquet", [_long(run, result) for run, result in self.results()])
         tried = []
-        for member in self.loaded.members:
-            record = self.tuning(member)
+        for run in self.file.runs:
+            record = self.tuning(run)
             if record is not None:
                 rows = pd.DataFrame(record["trials"])
-                tried.append(_labelled(member, rows.assign(chosen=rows["value"] == record["value"])))
+                tried.append(_labelled(run, rows.assign(chosen=rows["value"] == record["value"])))
         if tried:
             self._write_table("tuning.parquet", tried)
 
@@ -145,8 +151,8 @@ class Folder:
         pd.concat(parts, ignore_index=True).to_parquet(buffer, index=False)
         write_whole(self.path / name, buffer.getvalue())
 
-    def _run(self, member: PlannedRun) -> Path:
-        return self.path / "runs" / f"{member.name}.npz"
+    def _run(self, run: PlannedRun) -> Path:
+        return self.path / "runs" / f"{run.name}.npz"
 
     def _json(self, name: str) -> Any:
         try:
@@ -158,12 +164,12 @@ class Folder:
         write_whole(self.path / name, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def resolved(loaded: Loaded) -> dict[str, Any]:
-    """The experiment as a table with defaults filled in; lists stay lists, so that it gives the same members."""
-    experiment = loaded.experiment
+def resolved(file: ExperimentFile) -> dict[str, Any]:
+    """The experiment as a table with defaults filled in; lists stay lists, so that it gives the same runs."""
+    experiment = file.experiment
     table = experiment.model_dump(exclude_none=True)
-    table["problem"] = _under(loaded.members[0].problem.model_dump(exclude_none=True), experiment.problem)
-    if any(member.plan.tuned for member in loaded.members):
+    table["problem"] = _under(file.runs[0].problem.model_dump(exclude_none=True), experiment.problem)
+    if any(run.plan.tuned for run in file.runs):
         table["plan"] = {
             **experiment.plan,
             "tuning": {**TuningConfig().model_dump(exclude_none=True), **experiment.plan.get("tuning", {})},
@@ -181,25 +187,60 @@ def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
         if key == "algorithm" and not path:
             value = {f"[{position}]": one for position, one in enumerate(value)}
         here = f"{path}{'' if not path or key.startswith('[') else '.'}{key}"
-        found |= _flat(value, here) if isinstance(value, dict) else {here: value}
-    return found
+        flat |= _flat(value, here) if isinstance(value, dict) else {here: value}
+    return flat
 
 
-def _said(table: Mapping[str, Any], key: str) -> str:
+def _shown(table: Mapping[str, Any], key: str) -> str:
     return repr(table[key]) if key in table else "not given"
 
 
-def _long(member: PlannedRun, result: Result) -> "pd.DataFrame":
-    return _labelled(member, result.to_dataframe())
+def _long(run: PlannedRun, result: Result) -> "pd.DataFrame":
+    return _labelled(run, result.to_dataframe())
 
 
-def _labelled(member: PlannedRun, rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of a member with its name, method, seed and grid values in front."""
-    grid = {key: value if isinstance(value, int | float | str) else str(value) for key, value in member.grid.items()}
-    front = {"member": member.number, "algorithm": member.label, "seed": member.seed, **grid}
+def _labelled(run: PlannedRun, rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Rows of a run with its name, method, seed and grid values in front."""
+    grid = {key: value if isinstance(value, int | float | str) else str(value) for key, value in run.grid.items()}
+    front = {"member": run.number, "algorithm": run.label, "seed": run.seed, **grid}
     return rows.assign(**front)[[*front, *rows.columns]]
+
+
+def environment(source: Path) -> dict[str, Any]:
+    """The facts of this process; the commit is that of the repository the experiment's file lies in, if any."""
+    import jax
+
+    device = jax.devices()[0]
+    commit = _git(source, "rev-parse", "HEAD")
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": platform.platform(),
+        "commit": commit,
+        "uncommitted changes": None if commit is None else _git(source, "status", "--porcelain") is not None,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(source: Path, *arguments: str) -> str | None:
+    """What git answers in the folder of `source`; None outside a repository or without git."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(source.absolute().parent), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None

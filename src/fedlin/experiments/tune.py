@@ -1,6 +1,6 @@
 """The step size of a method, by one rule for all.
 
-Every candidate runs as a member of one batch. Of those that do not diverge the best is the one that reaches the most
+Every candidate runs in one batch. Of those that do not diverge the best is the one that reaches the most
 targets; among equals the one that takes the fewest rounds to the hardest target it reaches; if none is reached, the
 one whose last measure is smallest. While the best is the smallest or the largest tried, the grid grows that way.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.experiments.config import ExperimentConfig, TuningConfig
-from fedlin.experiments.jobs import Job
+from fedlin.experiments.config import TuningConfig
+from fedlin.experiments.prepare import PreparedRun
 from fedlin.result import Result, first
 
 
@@ -31,7 +31,7 @@ class Trial:
     @property
     def rank(self) -> tuple[bool, int, float, float]:
         """Smaller is better."""
-        hits = [found for found in self.reached if found is not None]
+        hits = [round_number for round_number in self.reached if round_number is not None]
         return self.status == "diverged", -len(hits), hits[-1] if hits else inf, self.last if not hits else 0.0
 
 
@@ -48,32 +48,32 @@ class Tuned:
         return asdict(self)
 
 
-def tune(job: Job, experiment: ExperimentConfig) -> Tuned:
+def tune(run: PreparedRun) -> Tuned:
     """Search for the step size of one method on one problem, with the first seed."""
-    setting = job.member.plan.tuning
+    experiment, planned, setting = run.experiment, run.planned, run.planned.plan.tuning
     rounds = setting.rounds or experiment.rounds
     targets = sorted(experiment.targets, reverse=True)
 
     def attempt(values: Sequence[float]) -> list[Trial]:
         results = simulate_many(
-            job.algorithm,
-            job.problem,
-            [job.plan(rounds, value) for value in values],
+            run.algorithm,
+            run.problem,
+            [run.plan(rounds, value) for value in values],
             rounds,
-            seeds=job.member.seed,
-            participation=job.member.participation,
+            seeds=planned.seed,
+            participation=planned.participation,
             # Nothing after the hardest target matters to the rule.
             stop=Stop(**{experiment.measure: targets[-1]}),
             iterates=False,
             measure_every=1,
         )
         if any(result.status == "interrupted" for result in results):
-            raise KeyboardInterrupt  # the engine ends between rounds and keeps it to itself
+            raise KeyboardInterrupt  # the engine ends between rounds and does not raise it itself
         return [
             trial(value, result, experiment.measure, targets) for value, result in zip(values, results, strict=True)
         ]
 
-    return search(attempt, setting, 1 / job.problem.smoothness)
+    return search(attempt, setting, 1 / run.problem.smoothness)
 
 
 def search(attempt: Callable[[Sequence[float]], list[Trial]], setting: TuningConfig, unit: float) -> Tuned:

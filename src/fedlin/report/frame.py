@@ -10,7 +10,7 @@ from fedlin.report.figure import Figure
 from fedlin.report.plotly_figures import plots
 
 
-def shell(title: str, lead: str, counts: str, *body: str, footer: str) -> str:
+def frame(title: str, lead: str, counts: str, *body: str, footer: str) -> str:
     """The whole page around its sections; `counts`, `body` and `footer` are HTML, the rest is text."""
     package = files("fedlin.report")
     return Template(package.joinpath("page.html").read_text(encoding="utf-8")).substitute(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from fedlin.report.figure import Figure
-from fedlin.report.frame import picture, settings, shell
+from fedlin.report.frame import frame, picture, settings
 from fedlin.report.verdict import Row, Verdict
 
 LEAD = "Each statement of the paper is checked by running it. What was measured stands beside what was expected."
@@ -22,7 +22,7 @@ def page(verdicts: Sequence[Verdict], title: str, command: str, pictures: bool) 
     sections = (
         _section(name, [verdict for verdict in verdicts if verdict.section == name], pictures) for name in names
     )
-    return shell(
+    return frame(
         title,
         LEAD,
         _counts(verdicts),

@@ -12,7 +12,7 @@ from fedlin.claims.common.algorithm1 import AGREE, Gradients, TopK, departure
 from fedlin.claims.common.curves import RESOLVED, exponent, fall, stack, summary, thin
 from fedlin.compressors import top_k
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import error_feedback, plain
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem

@@ -20,7 +20,7 @@ from fedlin.claims.claim import Setting
 from fedlin.claims.common.algorithm1 import Gradients
 from fedlin.core import Scalar
 from fedlin.data import read
-from fedlin.experiments.files import DATA
+from fedlin.experiments.experiment_file import DATA
 from fedlin.plan import draw_steps
 from fedlin.problems.logistic import Logistic
 from fedlin.problems.problem import Problem

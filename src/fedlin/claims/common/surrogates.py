@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.many import simulate_many
+from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.verdict import Row

@@ -17,6 +17,7 @@ from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.phase_programs import work
 from fedlin.engines.federation.secret import fresh, secret_words
 from fedlin.engines.federation.wire import Kind, ReplyHeader, Stamp
+from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.requirements import check_prox
 from fedlin.errors import ArgumentError, FedLinError, WireError
 from fedlin.precision import precision
@@ -111,15 +112,15 @@ class Client:
         base = store.get(task.base)
         if base is None:
             return wire.write_reply(stamp._replace(kind=Kind.LOST), ReplyHeader(request, 0))
-        problem, dtype = self.problem, self.handshake.dtype
-        run = work(self.handshake.algorithm, stamp.opening, stamp.phase, problem.objective, problem.sampling)
-        numbers = (np.int32(task.tau), np.asarray(task.eta, dtype), np.uint32(task.seed))
-        secret = fresh(self._secret, request)
-        state, upload, calls = run(
-            base.state, message, *self._data, *numbers, np.int32(stamp.round), np.uint32(task.client), secret
-        )
-        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), ReplyHeader(request, int(calls)), wire.pack(upload))
-        store.put(request, SavedState(task.base, stamp.round, stamp.opening, stamp.phase, state, reply))
+        program = ClientProgram(self.problem.objective, self.problem.sampling)
+        run = work(self.handshake.algorithm, stamp.opening, stamp.phase, program)
+        data, noise = self._data
+        tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
+        client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state)
+        answer = run(client, message, np.uint32(task.seed), np.int32(stamp.round), fresh(self._secret, request))
+        header = ReplyHeader(request, int(answer.calls))
+        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), header, wire.pack(answer.upload))
+        store.put(request, SavedState(task.base, stamp.round, stamp.opening, stamp.phase, answer.state, reply))
         return reply
 
     def _store(self, run: bytes) -> ClientStates:

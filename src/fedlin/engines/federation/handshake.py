@@ -11,13 +11,14 @@ import numpy as np
 
 from fedlin.core import Algorithm
 from fedlin.engines.federation.wire import VERSION
-from fedlin.engines.shapes import PhaseShape, RoundShapes, trace_rounds
+from fedlin.engines.messages import PhaseShape, RoundShapes, trace_rounds
+from fedlin.engines.phase import ClientProgram
 from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective
 
 # Messages have the same shapes whatever the data, so an oracle without data stands in for every client's.
-_STAND_IN = Objective(lambda data, x: jnp.sum(x), lambda data, x: x, prox=lambda data, u, s: u)
+_STAND_IN = ClientProgram(Objective(lambda data, x: jnp.sum(x), lambda data, x: x, prox=lambda data, u, s: u), None)
 
 
 @dataclass(frozen=True)
@@ -72,4 +73,4 @@ class Handshake:
 
 @cache
 def _shapes(algorithm: Algorithm[Any, Any], dim: int, dtype: np.dtype[Any]) -> RoundShapes:
-    return trace_rounds(algorithm, _STAND_IN, None, (None, None), dim, dtype)
+    return trace_rounds(algorithm, _STAND_IN, (None, None), dim, dtype)

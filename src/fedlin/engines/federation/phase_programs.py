@@ -6,22 +6,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedlin.core import Algorithm, Central, Key, Phase
-from fedlin.engines.keys import phase_keys
-from fedlin.engines.local import make_local
+from fedlin.core import Algorithm, Message, Phase, Scalar, Vector
+from fedlin.engines.keys import Secret, phase_keys
+from fedlin.engines.phase import (
+    Answer,
+    ClientArrays,
+    ClientProgram,
+    State,
+    client_step,
+    combine,
+    server_step,
+    total,
+    weigh,
+)
 from fedlin.payloads import decode
-from fedlin.problems.objective import Objective, Sampling
 
 
 def _phase(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Phase[Any, Any]:
     return algorithm.phases_in(opening)[number]
-
-
-def _hidden(key: Key, secret: tuple[Any, ...]) -> Key:
-    """A key that only who knows the secret can have; the key itself where there is none."""
-    for word in secret:
-        key = jax.random.fold_in(key, word)
-    return key
 
 
 @cache
@@ -31,32 +33,16 @@ def broadcast(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any
 
 
 @cache
-def work(
-    algorithm: Algorithm[Any, Any], opening: bool, number: int, objective: Objective, sampling: Sampling | None
-) -> Any:
-    """The compiled function of one client: (its state, message, …) -> (state, upload, gradients taken).
+def work(algorithm: Algorithm[Any, Any], opening: bool, number: int, program: ClientProgram) -> Any:
+    """The compiled function of one client: (client, message, …) -> its answer.
 
     What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
     """
     phase = _phase(algorithm, opening, number)
 
-    def run(
-        state: Any,
-        message: Any,
-        data: Any,
-        noise: Any,
-        tau: Any,
-        eta: Any,
-        seed: Any,
-        round_index: Any,
-        client: Any,
-        secret: tuple[Any, ...],
-    ) -> Any:
-        keys = phase_keys(jax.random.key(seed), round_index, number)
-        own = _hidden(keys.client(client), secret)
-        local, counter = make_local(objective, sampling, data, noise, tau, eta, own, keys.shared)
-        after, upload = phase.client(state, decode(message), local)
-        return after, upload, jnp.asarray(counter.calls, jnp.int32)
+    def run(client: ClientArrays, message: Message, seed: Scalar, round_index: Scalar, secret: Secret) -> Answer:
+        keys = phase_keys(jax.random.key(seed), round_index, number, secret)
+        return client_step(phase, program, keys, message, client)
 
     return jax.jit(run)
 
@@ -78,24 +64,20 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
     phase = _phase(algorithm, opening, number)
 
     def run(
-        server: Any,
-        uploads: Any,
-        weight: Any,
-        present: Any,
-        eta: Any,
-        seed: Any,
-        round_index: Any,
-        secret: tuple[Any, ...],
-    ) -> Any:
-        keys = phase_keys(jax.random.key(seed), round_index, number)
-        total = jnp.sum(weight)
-        mean_eta = weight @ eta / total
-        answered = weight * present.astype(weight.dtype)
-        share = jnp.sum(answered) / total
-        answered = answered / jnp.sum(answered)
-        decoded = jax.vmap(decode, axis_size=weight.shape[0])(uploads)  # an upload may be empty
-        mean = jax.tree.map(lambda leaf: jnp.tensordot(answered, leaf, 1), decoded)
-        own = _hidden(keys.server, secret)
-        return phase.server(server, mean, Central(share, own, keys.shared, mean_eta, jnp.max(answered)))
+        server: State,
+        uploads: Message,
+        weights: Vector,
+        present: Vector,
+        eta: Vector,
+        seed: Scalar,
+        round_index: Scalar,
+        secret: Secret,
+    ) -> State:
+        keys = phase_keys(jax.random.key(seed), round_index, number, secret)
+        totals = total(weights, eta)
+        weighting = weigh(weights, totals, present)
+        decoded = jax.vmap(decode, axis_size=weights.shape[0])(uploads)  # an upload may be empty
+        mean, _ = combine(weighting.each, decoded)
+        return server_step(phase, keys, server, mean, weighting, totals.eta)
 
     return jax.jit(run)

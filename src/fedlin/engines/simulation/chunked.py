@@ -5,31 +5,80 @@ The host's arrays may be memory-mapped files: a round reads the rows of those wh
 
 import time
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Central
+from fedlin.core import Message, Numbers, Scalar, Vector
 from fedlin.engines.keys import draw_cohort, phase_keys
+from fedlin.engines.local import wide_sum
+from fedlin.engines.phase import (
+    ClientArrays,
+    ClientProgram,
+    Leaf,
+    State,
+    Weighting,
+    clients_step,
+    combine,
+    server_step,
+    weigh,
+)
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, Structure, outcome, rebuild, structure
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
-from fedlin.engines.simulation.round import ClientProgram, Clients, answer
 from fedlin.engines.simulation.run import Run
-from fedlin.engines.simulation.wide_sum import wide_sum
 from fedlin.layout import choose_block, of_clients, one_pass_block
-from fedlin.problems.objective import Objective
-from fedlin.problems.problem import Measures, measure, survey, unmeasured
+from fedlin.problems.objective import Data, Objective
+from fedlin.problems.problem import Measures, Optimum, Sums, measure, survey, unmeasured
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
 _outcome = jax.jit(outcome)
 
 
+class Chunk(NamedTuple):
+    """Some of the clients, filled up to one size with the last of them, for one program to serve all chunks."""
+
+    numbers: NDArray[np.int32]  # who they are, in order
+    weights: Array  # zero for those that fill it up
+    used: int  # how many there are without those
+
+    def take(self, tree: Any) -> Any:
+        """The rows of these clients; by a slice where they lie together, since that copies nothing."""
+        rows: Any = self.numbers
+        if self.used == len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+            rows = slice(int(rows[0]), int(rows[-1]) + 1)
+        return jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def split(numbers: Array, weights: Array, size: int) -> list[Chunk]:
+    """Clients in chunks of one size."""
+    chunks = []
+    for first in range(0, len(numbers), size):
+        part = numbers[first : first + size]
+        missing = size - len(part)
+        chunks.append(
+            Chunk(
+                np.concatenate([part, np.repeat(part[-1:], missing)]).astype(np.int32),
+                np.concatenate([weights[first : first + size], np.zeros(missing)]),
+                len(part),
+            )
+        )
+    return chunks
+
+
+class RoundInputs(NamedTuple):
+    """What every program of a round is told."""
+
+    numbers: Numbers
+    seed: Leaf
+    round_index: Leaf
+
+
 class Chunked:
-    """One run; it goes on round by round, as `Batch` does, with every phase played chunk by chunk."""
+    """One run; it goes on round by round, as `Resident` does, with every phase played chunk by chunk."""
 
     def __init__(self, run: Run, layout: str, iterates: bool | None, chunk: int) -> None:
         problem = run.problem
@@ -44,10 +93,10 @@ class Chunked:
         self.states = jax.tree.map(
             lambda leaf: np.repeat(np.asarray(leaf)[None], problem.clients, axis=0), run.algorithm.init_client(x)
         )
-        found = self._measure(x)
-        self.logs = [RunRecords(run, keeps_iterates(iterates, run.rounds, problem.dim), found)]
+        first = self._measure(x)
+        self.logs = [RunRecords(run, keeps_iterates(iterates, run.rounds, problem.dim), first)]
         self.done = 0
-        self.status = np.array([STOPPED if run.reached(found) else RUNNING], np.int32)
+        self.status = np.array([STOPPED if run.reached(first) else RUNNING], np.int32)
         self._totals = run.totals(run.eta)
         self._compiled: set[bool] = set()
 
@@ -58,20 +107,22 @@ class Chunked:
 
     def advance(self, most: int) -> Records:
         """Play one round."""
-        parts = _split(self._who(), self.chunk)
-        opening = self.done == 0 and self.run.algorithm.opening is not None
+        run, who = self.run, self._who()
+        weighting = weigh(run.problem.weights[who], self._totals)
+        chunks = split(who, weighting.each, self.chunk)
+        opening = self.done == 0 and run.algorithm.opening is not None
         if opening not in self._compiled:  # on chunks of which nothing is kept, so that the clock sees rounds only
             self._compiled.add(opening)
-            self._play(parts[:2], opening, keep=False)
+            self._play(chunks[:2], weighting, opening, keep=False)
         began = time.perf_counter()
-        self.server, calls = self._play(parts, opening, keep=True)
+        self.server, calls = self._play(chunks, weighting, opening, keep=True)
         self.done += 1
         x = np.asarray(self.server.x)
-        due = self.done % self.run.every == 0 or self.done == self.run.rounds
-        found = self._measure(x) if due else _home(unmeasured(x.dtype))
+        due = self.done % run.every == 0 or self.done == run.rounds
+        measures = self._measure(x) if due else _to_host(unmeasured(x.dtype))
         seconds = time.perf_counter() - began
-        status = int(_outcome(x, self.run.x0, found, self.run.limits, due))
-        rows = jax.tree.map(lambda value: np.asarray(value)[None], found)
+        status = int(_outcome(x, run.x0, measures, run.limits, due))
+        rows = jax.tree.map(lambda value: np.asarray(value)[None], measures)
         records = Records(x[None], rows, calls[None], np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
         return records
@@ -85,55 +136,44 @@ class Chunked:
             return np.arange(clients)
         return np.asarray(_drawing(clients, run.cohort)(np.uint32(run.seed), np.int32(self.done)))
 
-    def _play(self, parts: list[Array], opening: bool, keep: bool) -> tuple[Any, Array]:
+    def _play(self, chunks: list[Chunk], weighting: Weighting, opening: bool, keep: bool) -> tuple[State, Array]:
         """The server's state after the round and the wide_sum of its gradients; the clients' states change in place."""
-        run, dtype = self.run, self.run.problem.dtype
-        weights, totals = run.problem.weights, self._totals
-        # A round's is above 0, that of the chunks it is compiled on may not be.
-        answering = sum(float(weights[part].sum()) for part in parts) or 1.0
-        largest = max(float(weights[part].max()) for part in parts) / answering
-        eta = totals.eta[self.done] if totals.eta.ndim else totals.eta
-        central = (np.asarray(answering, dtype) / totals.weight, eta, np.asarray(largest, dtype))
-        now = (
-            {name: np.asarray(value, dtype) for name, value in run.numbers.items()},
-            np.uint32(run.seed),
-            np.int32(self.done),
-        )
+        algorithm, dtype = self.run.algorithm, self.run.problem.dtype
+        numbers = {name: np.asarray(value, dtype) for name, value in self.run.numbers.items()}
+        inputs = RoundInputs(numbers, np.uint32(self.run.seed), np.int32(self.done))
+        of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
+        eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
-        states = [_take(self.states, part, self.chunk) for part in parts]
-        held = self._load(parts[0], answering) if len(parts) == 1 else None
-        algorithm = run.algorithm
-        for work, close in _programs(
+        states = [chunk.take(self.states) for chunk in chunks]
+        held = self._load(chunks[0]) if len(chunks) == 1 else None
+        for clients_part, server_part in _programs(
             structure(algorithm), opening, self.client_program, len(algorithm.phases_in(opening))
         ):
-            mean, before = None, None
-            for number, part in enumerate(parts):
+            mean = None
+            for number, chunk in enumerate(chunks):
                 # The device works on one chunk while the host reads the next and takes back the one before.
-                clients = (held or self._load(part, answering))._replace(state=states[number])
-                states[number], total, taken = work(now, server, clients, np.int32(len(part)))
-                mean = _plus(mean, total)
+                clients, weights = held or self._load(chunk)
+                clients = clients._replace(state=states[number])
+                states[number], uploads, taken = clients_part(inputs, server, clients, weights, np.int32(chunk.used))
+                mean = _plus(mean, uploads)
                 calls.append(taken)
-                if before is not None:
-                    states[before] = jax.tree.map(np.array, states[before])
-                before = number
+                if number > 0:
+                    states[number - 1] = jax.tree.map(np.array, states[number - 1])
             states[-1] = jax.tree.map(np.array, states[-1])
-            server = close(now, server, mean, *central)
+            server = server_part(inputs, server, mean, of_all, eta)
         if keep:
-            for part, new in zip(parts, states, strict=True):
-                jax.tree.map(lambda old, new, part=part: old.__setitem__(part, new[: len(part)]), self.states, new)
+            for chunk, new in zip(chunks, states, strict=True):
+                rows = chunk.numbers[: chunk.used]
+                jax.tree.map(lambda old, new, rows=rows: old.__setitem__(rows, new[: len(rows)]), self.states, new)
         return server, np.sum(calls, axis=0)
 
-    def _load(self, part: Array, answering: float) -> Clients:
-        """A chunk's clients on the device, without their states."""
-        problem, rows, dtype = self.run.problem, _rows(part, self.chunk), self.run.problem.dtype
+    def _load(self, chunk: Chunk) -> tuple[ClientArrays, Vector]:
+        """A chunk's clients and their weights on the device, without their states."""
+        problem, dtype = self.run.problem, self.run.problem.dtype
         tau, eta = (a[self.done] if a.ndim == 2 else a for a in (self.run.tau, self.run.eta))
-        data, noise = _take((problem.data, problem.noise), part, self.chunk)
-        index = part if isinstance(rows, slice) else rows
-        weight = _weigh(problem.weights, part, self.chunk) / answering
-        clients = Clients(
-            index.astype(np.int32), data, noise, weight.astype(dtype), tau[rows], eta[rows].astype(dtype), None
-        )
-        placed: Clients = jax.device_put(clients)
+        data, noise, tau, eta = chunk.take((problem.data, problem.noise, tau, eta))
+        clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None)
+        placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))
         return placed
 
     def _measure(self, x: Any) -> Measures:
@@ -141,16 +181,16 @@ class Chunked:
         problem, point = self.run.problem, jnp.asarray(x)
         optimum = problem.known_optimum
 
-        def look() -> Any:
-            total = None
+        def look() -> Sums:
+            sums: Sums | None = None
             block = one_pass_block(of_clients(problem.data, self.survey), self.survey)
-            for part in _split(np.arange(problem.clients), self.survey):
-                weight = _weigh(problem.weights, part, self.survey).astype(problem.dtype)
-                data = jax.device_put(_take(problem.data, part, self.survey))
-                total = _plus(total, _survey(problem.objective, block)(data, weight, optimum, point))
-            return total
+            for chunk in split(np.arange(problem.clients), problem.weights, self.survey):
+                data, weights = jax.device_put((chunk.take(problem.data), chunk.weights.astype(problem.dtype)))
+                sums = _plus(sums, _survey(problem.objective, block)(data, weights, optimum, point))
+            assert sums is not None
+            return sums
 
-        return _home(measure(problem.objective, optimum, point, look))
+        return _to_host(measure(problem.objective, optimum, point, look))
 
     def result(self, number: int, status: Status) -> Result:
         """The run as the user gets it."""
@@ -166,36 +206,12 @@ class Chunked:
             self.done, (self.server, self.states) = self.logs[0].resume(arrays, (self.server, self.states))
 
 
-def _split(who: Array, size: int) -> list[Array]:
-    return [who[first : first + size] for first in range(0, len(who), size)]
-
-
-def _rows(part: Array, size: int) -> Any:
-    """How to take a chunk from an array: by a slice where that is possible, since it copies nothing.
-
-    A chunk that is short is filled up to `size` with its last client, for one program to serve all chunks.
-    """
-    if len(part) == size and part[-1] - part[0] == size - 1:
-        return slice(int(part[0]), int(part[-1]) + 1)
-    return np.concatenate([part, np.repeat(part[-1:], size - len(part))])
-
-
-def _take(tree: Any, part: Array, size: int) -> Any:
-    rows = _rows(part, size)
-    return jax.tree.map(lambda leaf: leaf[rows], tree)
-
-
-def _weigh(weights: Array, part: Array, size: int) -> Array:
-    """The weights of a chunk's clients; those that fill it up have none."""
-    return np.concatenate([weights[part], np.zeros(size - len(part))])
-
-
 def _plus(total: Any, more: Any) -> Any:
     return more if total is None else jax.tree.map(jnp.add, total, more)
 
 
-def _home(found: Measures) -> Measures:
-    return Measures(*map(np.asarray, found))
+def _to_host(measures: Measures) -> Measures:
+    return Measures(*map(np.asarray, measures))
 
 
 @cache
@@ -208,27 +224,29 @@ def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram
     """For each phase what a chunk of clients does, and what the server does with the mean."""
 
     def of_phase(number: int) -> tuple[Any, Any]:
-        def work(now: Any, server: Any, clients: Clients, filled: Any) -> Any:
-            numbers, seed, round_index = now
-            keys = phase_keys(jax.random.key(seed), round_index, number)
-            phase = rebuild(algorithm, numbers).phases_in(opening)[number]
-            states, (total,), counts = answer(phase, keys, client_program, server, clients)
-            return states, total, wide_sum(jnp.where(jnp.arange(counts.size, dtype=jnp.int32) < filled, counts, 0))
+        def clients_part(
+            inputs: RoundInputs, server: State, clients: ClientArrays, weights: Vector, count: Scalar
+        ) -> tuple[State, Message, jax.Array]:
+            keys = phase_keys(jax.random.key(inputs.seed), inputs.round_index, number)
+            phase = rebuild(algorithm, inputs.numbers).phases_in(opening)[number]
+            answers = clients_step(phase, client_program, keys, server, clients)
+            uploads, _ = combine(weights, answers.upload)
+            real = jnp.arange(weights.size, dtype=jnp.int32) < count
+            return answers.state, uploads, wide_sum(jnp.where(real, answers.calls, 0))
 
-        def close(now: Any, server: Any, mean: Any, share: Any, eta: Any, largest: Any) -> Any:
-            numbers, seed, round_index = now
-            keys = phase_keys(jax.random.key(seed), round_index, number)
-            central = Central(share, keys.server, keys.shared, eta, largest)
-            return rebuild(algorithm, numbers).phases_in(opening)[number].server(server, mean, central)
+        def server_part(inputs: RoundInputs, server: State, mean: Message, weighting: Weighting, eta: Scalar) -> State:
+            keys = phase_keys(jax.random.key(inputs.seed), inputs.round_index, number)
+            phase = rebuild(algorithm, inputs.numbers).phases_in(opening)[number]
+            return server_step(phase, keys, server, mean, weighting, eta)
 
-        return jax.jit(work), jax.jit(close)
+        return jax.jit(clients_part), jax.jit(server_part)
 
     return tuple(of_phase(number) for number in range(count))
 
 
 @cache
 def _survey(objective: Objective, block: int | None) -> Any:
-    def run(data: Any, weights: Any, optimum: Any, x: Any) -> Any:
+    def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Sums:
         return survey(objective, data, weights, optimum, x, block)
 
     return jax.jit(run)

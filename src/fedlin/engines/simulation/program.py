@@ -14,7 +14,8 @@ from jax.sharding import Mesh, NamedSharding
 
 from fedlin.core import Algorithm, Numbers, Recipe
 from fedlin.engines.keys import draw_cohort
-from fedlin.engines.simulation.round import ClientProgram, Clients, Cohort, play_round
+from fedlin.engines.phase import ClientArrays, ClientProgram
+from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
 from fedlin.problems.problem import Measures, in_closed_form, measure, survey, unmeasured, views
 
@@ -33,7 +34,7 @@ class Inputs(NamedTuple):
     optimum: Any  # an Optimum, or None
     tau: Any  # (m,), or (capacity, m) where the plan changes every round
     eta: Any
-    totals: Any  # a Crowd; its eta is (capacity,) where the plan changes every round
+    totals: Any  # Totals; its eta is (capacity,) where the plan changes every round
     present: Any  # (capacity, m) or None
     seed: Any
     limits: Any  # Measures: stop when a measure is at most its limit; -inf means never
@@ -54,14 +55,14 @@ class Records(NamedTuple):
 
     x: Any  # one row where models are not kept: the latest that has not diverged
     measures: Measures
-    calls: Any  # a `tally` of gradients
+    calls: Any  # a `wide_sum` of gradients
     filled: Any
     status: Any
 
 
 @dataclass(frozen=True)
 class ProgramKey:
-    """Everything that fixes the program; equal shapes share one."""
+    """Everything that fixes the program; equal keys share one."""
 
     algorithm: Structure
     opening: bool
@@ -113,14 +114,13 @@ def program(key: ProgramKey) -> Any:
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if key.cohort is not None:
-            cohort = Cohort(index=draw_cohort(seed, first + index, inputs.weights.size, key.cohort))
+            cohort = Cohort(chosen=draw_cohort(seed, first + index, inputs.weights.size, key.cohort))
         elif inputs.present is not None:
             cohort = Cohort(present=inputs.present[index])
-        clients = Clients(
+        clients = ClientArrays(
             jnp.arange(inputs.weights.size),
             inputs.data,
             inputs.noise,
-            inputs.weights,
             inputs.tau[index] if inputs.tau.ndim == 2 else inputs.tau,
             inputs.eta[index] if inputs.eta.ndim == 2 else inputs.eta,
             state.clients,
@@ -138,6 +138,7 @@ def program(key: ProgramKey) -> Any:
             key.client_program,
             state.server,
             clients,
+            inputs.weights,
             totals._replace(eta=totals.eta[index]) if totals.eta.ndim else totals,
             cohort,
             seed,

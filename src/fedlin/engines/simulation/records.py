@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
 from fedlin.engines.simulation.run import Run
-from fedlin.engines.simulation.wide_sum import read_wide_sum
 from fedlin.errors import CheckpointError
 from fedlin.problems.problem import Measures
 from fedlin.result import Result, Status

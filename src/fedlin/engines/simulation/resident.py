@@ -1,4 +1,4 @@
-"""Runs that advance together, chunk by chunk, in one compiled program; a single run is a batch of one."""
+"""Runs that advance together, some rounds a call, in one compiled program; a single run is a batch of one."""
 
 import time
 from typing import Any
@@ -9,10 +9,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.devices import choose_spread, share_out
-from fedlin.engines.simulation.chunk_length import ChunkLength
+from fedlin.engines.phase import ClientProgram
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program, structure
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
-from fedlin.engines.simulation.round import ClientProgram
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.problems.problem import Measures
@@ -21,6 +20,27 @@ from fedlin.result import Result, Status
 HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
 MOST_ROUNDS = 1024  # rounds of one call, enough that calling costs nothing beside them
 ALIKE = ("limits", "every", "last")  # inputs that the runs of a batch share
+_CALL = 0.2  # seconds of one call, between which Ctrl-C and the callbacks are looked at
+_GROWTH = 64  # times as many rounds as in the call before, at most: the first ones may be quicker than the rest
+
+
+class Pace:
+    """How many rounds to play in one call: enough that calling costs nothing, few enough to react."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self._compiled: set[bool] = set()
+
+    def compiles(self, opening: bool) -> bool:
+        """Whether this is the first call of its program."""
+        new = opening not in self._compiled
+        self._compiled.add(opening)
+        return new
+
+    def note(self, count: int, seconds: float) -> None:
+        """Learn from how long `count` rounds took."""
+        fitting = int(count * _CALL / max(seconds, 1e-9))
+        self.count = max(1, min(fitting, _GROWTH * self.count))
 
 
 class Resident:
@@ -58,7 +78,7 @@ class Resident:
         self.done = 0
         self.status = np.array([RUNNING] * len(runs) + [STOPPED] * idle, np.int32)
         self.state = self._settle(starts[0][1] if len(runs) == 1 else _stack([state for _, state in starts]))
-        self._pace = ChunkLength()
+        self._pace = Pace()
         self._inputs: tuple[int, Inputs, frozenset[str]] | None = None
         for number, log in enumerate(self.logs):
             if runs[number].reached(log.seen):
@@ -108,14 +128,14 @@ class Resident:
         )
         status = jnp.asarray(self.status[0] if single else self.status)
         at = np.int32(self.done)
-        if self._pace.fresh(opening):  # compile without playing, so that the clock sees rounds only
+        if self._pace.compiles(opening):  # compile without playing, so that the clock sees rounds only
             self.state, _ = _wait(compiled(inputs, self.state, status, at, np.int32(0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
         self.state, computed = _wait(compiled(inputs, self.state, status, at, np.int32(count)))
         records: Records = jax.tree.map(np.asarray, computed)
         seconds = time.perf_counter() - began
-        self._pace.saw(count, seconds)
+        self._pace.note(count, seconds)
         for number, log in enumerate(self.logs):
             if self.status[number] == RUNNING:
                 mine = records if single else _one(records, number)
@@ -166,7 +186,7 @@ class Resident:
         return state
 
     def result(self, number: int, status: Status) -> Result:
-        """A run's run as the user gets it."""
+        """A run as the user gets it."""
         problem, data = self.runs[number].problem, None if self.mesh is None else self._data[number]
         return self.logs[number].result(status, lambda x: problem.measure(x, data))
 

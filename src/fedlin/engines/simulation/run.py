@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import finite, positive_integer, real
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
+from fedlin.engines.messages import RoundSize, message_sizes
+from fedlin.engines.phase import Totals, total
 from fedlin.engines.requirements import check_convexity, check_plan, check_presence, check_prox
 from fedlin.engines.simulation.program import Inputs, State
-from fedlin.engines.simulation.round import Totals
 from fedlin.engines.simulation.stop import Stop
-from fedlin.engines.sizes import RoundSize, message_sizes
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Measures, Problem
@@ -78,7 +78,7 @@ class Run:
     def totals(self, eta: Array) -> Totals:
         """What the server knows of all clients together, of one round or of each row of η."""
         weights, dtype = self.problem.weights, self.problem.dtype
-        return Totals(np.asarray(weights.sum(), dtype), np.asarray(eta @ weights / weights.sum(), dtype))
+        return Totals(*(np.asarray(value, dtype) for value in total(weights, eta)))
 
     @property
     def limits(self) -> Measures:

@@ -1,11 +1,12 @@
-"""All clients in one process: the rounds of one run in one compiled program."""
+"""Runs with all clients in one process: `simulate` plays one, `simulate_many` those of equal structure together."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
 
+import jax
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive_integer
 from fedlin.core import Algorithm
@@ -14,6 +15,7 @@ from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.simulation.chunked import Chunked
+from fedlin.engines.simulation.program import RUNNING, structure
 from fedlin.engines.simulation.progress_bar import bar
 from fedlin.engines.simulation.records import NAMES, RunRecords
 from fedlin.engines.simulation.resident import Resident
@@ -48,21 +50,33 @@ def simulate(
     measure_every: int | None = None,
     chunk: int | None = None,
 ) -> Result:
-    """Run `rounds` rounds and measure the model after each.
+    """Run an algorithm on a problem, with all clients in one process, and measure the model after every round.
 
-    `participation` is the share of clients drawn in each round, or an array (rounds, clients) that says who
-    answers. `weights` makes f = Σ w_i f_i. A callback gets the round and its measures; if it returns True the
-    run ends there. `checkpoint` saves as the run goes, and goes on from what was saved. `devices`, how many or a
-    list of JAX devices, share the clients equally; left open, a CPU's cores do where that pays. `seconds` in the
-    result do not count compilation.
+    Args:
+        algorithm: the method, such as `fedlin.fedlin()`.
+        problem: what is minimised, f = Σ w_i f_i.
+        plan: every client's number of local steps τ_i and step size η_i.
+        rounds: how many rounds to play.
+        seed: a whole number below 2³² that decides every draw.
+        x0: the model to start from, (d,); the problem's own start unless given.
+        participation: the share of clients drawn in each round, or an array (rounds, clients) of who answers.
+        weights: w_i, (clients,), scaled to sum to one; the problem's own unless given.
+        stop: when to end early. It looks at the rounds that are measured.
+        progress: whether to show a progress bar.
+        callbacks: functions of a round's number and its measures by name; one that returns True ends the run there.
+        layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
+        checkpoint: a file, or a `Checkpoint`, to save to as the run goes, and to go on from if it is there.
+        iterates: whether to keep every round's model; by default up to ten million numbers.
+        devices: how many JAX devices, or which, share the clients equally; left open, a CPU's cores do where it pays.
+        measure_every: rounds from one measure to the next, NaN between; the last round is always measured. To measure
+            is to ask every client. By default 1, unless a round draws one client in a hundred or fewer of a problem
+            that needs asking: then clients / drawn, rounded up.
+        chunk: how many clients visit the device at a time, while the data and states of all stay on the host, where
+            NumPy's memory-mapped arrays may hold them: for what exceeds the device's memory. The result is the same to
+            rounding. Such a run does not search for x*: it has gap and distance if `problem.minimizer` was asked for.
 
-    To measure is to ask every client. With `measure_every=k` it happens after every k rounds and after the last; the
-    rest of the rounds have NaN, and a `stop` looks at the measured ones only. By default k is 1, unless a round draws
-    one client in a hundred or fewer of a problem that needs asking: then k is clients / drawn, rounded up.
-
-    With `chunk=10_000` the clients' data and states stay on the host, where NumPy's memory-mapped arrays may hold them,
-    and so many clients at a time visit the device: for what exceeds its memory. The result is the same to rounding.
-    Such a run does not search for x*: gap and distance are there if `problem.minimizer` was asked for before.
+    Returns:
+        The model and everything that was measured. Its seconds do not count compilation.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -94,7 +108,7 @@ def simulate(
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(run.problem.dtype):
-        batch = _laid_out(run, layout, iterates, devices, chunk, followed=bool(callbacks))
+        batch = _lay_out(run, layout, iterates, devices, chunk, followed=bool(callbacks))
         log = batch.logs[0]
         identity = run.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
@@ -119,7 +133,102 @@ def simulate(
     return batch.result(0, status if batch.running else NAMES[int(batch.status[0])])
 
 
-def _laid_out(
+def simulate_many(
+    algorithms: Algorithm[Any, Any] | Sequence[Algorithm[Any, Any]],
+    problems: Problem | Sequence[Problem],
+    plans: Plan | Sequence[Plan],
+    rounds: int,
+    *,
+    seeds: int | Sequence[int] | NDArray[np.integer[Any]] = 0,
+    x0: ArrayLike | None = None,
+    participation: Participation = 1.0,
+    weights: ArrayLike | None = None,
+    stop: Stop | None = None,
+    progress: bool = False,
+    layout: str = "auto",
+    iterates: bool | None = None,
+    measure_every: int | None = None,
+) -> list[Result]:
+    """Run many runs, those of equal structure together in one compiled program.
+
+    Runs that differ in numbers only (step sizes, β, seeds, data of one shape) share a program; those that differ in
+    structure (another method, another k) form one program a structure.
+
+    Args:
+        algorithms: one method for all runs, or a list with one each.
+        problems: one problem for all runs, or a list with one each.
+        plans: one plan for all runs, or a list with one each.
+        rounds: how many rounds each run plays.
+        seeds: one seed for all runs, or a list with one each.
+        x0: the model all start from, (d,); each problem's own start unless given.
+        participation: the share of clients drawn in each round, or an array (rounds, clients) of who answers.
+        weights: w_i of every problem, (clients,), scaled to sum to one; its own unless given.
+        stop: when a run ends early; the others go on.
+        progress: whether to show a progress bar.
+        layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
+        iterates: whether to keep every round's models; by default up to ten million numbers a run.
+        measure_every: rounds from one measure to the next, as in `simulate`.
+
+    Returns:
+        The result of each run, in the order of the lists.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
+    >>> plans = [fedlin.Plan.scaled(3, eta_bar) for eta_bar in (0.001, 0.01, 1.0)]
+    >>> [r.status for r in fedlin.simulate_many(fedlin.fedlin(), problem, plans, rounds=200)]
+    ['done', 'done', 'diverged']
+    """
+    rounds = positive_integer("rounds", rounds)
+    lists = {
+        "algorithms": _listed(algorithms, Algorithm),
+        "problems": _listed(problems, Problem),
+        "plans": _listed(plans, Plan),
+        "seeds": _listed(seeds, int),
+    }
+    lengths = {name: len(items) for name, items in lists.items() if len(items) != 1}
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        counts = ", ".join(f"{n} {name}" for name, n in lengths.items())
+        raise ArgumentError(f"the lists differ in length ({counts}): give one for all, or one for each run.")
+    total = max(lengths.values(), default=1)
+    if weights is not None:  # once for each problem, so that its runs go on sharing it
+        weighted = {id(p): p.weighted(weights) if isinstance(p, Problem) else p for p in lists["problems"]}
+        lists["problems"] = [weighted[id(p)] for p in lists["problems"]]
+    rows = [items * total if len(items) == 1 else items for items in lists.values()]
+    runs = [
+        prepare_run(
+            algorithm,
+            problem,
+            plan,
+            rounds,
+            seed=seed,
+            x0=x0,
+            participation=participation,
+            weights=None,
+            stop=stop,
+            measure_every=measure_every,
+        )
+        for algorithm, problem, plan, seed in zip(*rows, strict=True)
+    ]
+    groups: dict[Any, list[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(_kind(run), []).append(number)
+    results: dict[int, Result] = {}
+    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as shown:
+        for position, numbers in enumerate(groups.values()):
+            group = [runs[n] for n in numbers]
+            with precision(group[0].problem.dtype):
+                batch = Resident(group, layout, iterates)
+                while batch.done < rounds and batch.running and not interrupt.asked:
+                    batch.advance(rounds - batch.done)
+                    shown.update(position * rounds + batch.done, "")
+            ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
+            for place, number in enumerate(numbers):
+                status = int(batch.status[place])
+                results[number] = batch.result(place, ended if status == RUNNING else NAMES[status])
+    return [results[number] for number in range(total)]
+
+
+def _lay_out(
     run: Run, layout: str, iterates: bool | None, devices: Devices, chunk: int | None, followed: bool
 ) -> Resident | Chunked:
     """The run with its clients in memory, shared out over devices where asked to or where it pays, or in chunks."""
@@ -149,3 +258,26 @@ def _call(callbacks: Sequence[Callback], log: RunRecords, before: int) -> int | 
 
 def _next_multiple(done: int, every: int, rounds: int) -> int:
     return min(rounds, (done // every + 1) * every)
+
+
+def _listed(value: Any, kind: type) -> list[Any]:
+    # Anything that is no list counts as one for all; `prepare_run` says what is wrong with it.
+    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | kind)
+    return list(value) if listed else [value]
+
+
+def _kind(run: Run) -> Any:
+    """Runs of equal kind can share a program."""
+    problem = run.problem
+    leaves, shape = jax.tree.flatten((problem.data, problem.noise, problem.known_optimum))
+    return (
+        structure(run.algorithm),
+        problem.objective,
+        problem.sampling,
+        shape,
+        tuple((leaf.shape, leaf.dtype) for leaf in leaves),
+        run.tau.shape,
+        run.cohort,
+        run.every,
+        run.present is None,
+    )

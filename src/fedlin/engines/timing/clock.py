@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import nonnegative, one_of, positive, positive_integer
 from fedlin.core import Algorithm
+from fedlin.engines.messages import MessageSize
 from fedlin.engines.simulation.run import Participation, Run, prepare_run
-from fedlin.engines.sizes import MessageSize
 from fedlin.engines.timing.gradient_counts import gradient_calls, who_answers
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Central
+from fedlin.core import Numbers, Scalar, Vector
 from fedlin.engines.keys import draw_cohort, phase_keys
-from fedlin.engines.local import make_local
+from fedlin.engines.phase import ClientArrays, ClientProgram, phase_alone
 from fedlin.engines.simulation.program import Structure, rebuild, structure
 from fedlin.engines.simulation.run import Run
-from fedlin.payloads import decode
 from fedlin.precision import precision
-from fedlin.problems.objective import Objective, Sampling
+from fedlin.problems.objective import Data
 
 Array = NDArray[Any]
 
@@ -43,14 +42,14 @@ def gradient_calls(run: Run, rounds: int) -> tuple[Array, Array]:
     problem = run.problem
     first = 0 if run.algorithm.opening is None else 1
     tau = np.broadcast_to(run.tau, (rounds, problem.clients))
-    data = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), (problem.data, problem.noise))
+    own = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), (problem.data, problem.noise))
 
     def count(opening: bool, start: int, end: int) -> Array:
         if start == end:
             return np.zeros((0, 1, problem.clients), np.int32)
-        program = _program(structure(run.algorithm), opening, problem.objective, problem.sampling)
+        program = _program(structure(run.algorithm), opening, ClientProgram(problem.objective, problem.sampling))
         index, at = np.arange(problem.clients, dtype=np.int32), np.arange(start, end, dtype=np.int32)
-        calls = program(run.numbers, data, problem.start, np.uint32(run.seed), at, index, tau[start:end])
+        calls = program(run.numbers, own, problem.start, np.uint32(run.seed), at, index, tau[start:end])
         return np.asarray(calls).transpose(0, 2, 1)
 
     with precision(problem.dtype):
@@ -58,20 +57,27 @@ def gradient_calls(run: Run, rounds: int) -> tuple[Array, Array]:
 
 
 @cache
-def _program(kind: Structure, opening: bool, objective: Objective, sampling: Sampling | None) -> Any:
+def _program(algorithm: Structure, opening: bool, program: ClientProgram) -> Any:
     """A client's part of a round, of which only the count is kept: the compiler drops the rest."""
 
-    def count(numbers: Any, data: Any, x: Any, seed: Any, round_index: Any, index: Any, tau: Any) -> Any:
-        algorithm = rebuild(kind, numbers)
-        server, client = algorithm.init_server(x), algorithm.init_client(x)
-        (rows, noise), one = data, jnp.ones((), x.dtype)
+    def count(
+        numbers: Numbers,
+        own: tuple[Data, Data],
+        x: Vector,
+        seed: Scalar,
+        round_index: Scalar,
+        index: Scalar,
+        tau: Scalar,
+    ) -> jax.Array:
+        method = rebuild(algorithm, numbers)
+        server, state = method.init_server(x), method.init_client(x)
         calls = []
-        for number, phase in enumerate(algorithm.phases_in(opening)):
+        for number, phase in enumerate(method.phases_in(opening)):
             keys = phase_keys(jax.random.key(seed), round_index, number)
-            local, counter = make_local(objective, sampling, rows, noise, tau, one, keys.client(index), keys.shared)
-            client, upload = phase.client(client, decode(phase.down(server)), local)
-            server = phase.server(server, decode(upload), Central(one, keys.server, keys.shared, one, one))
-            calls.append(jnp.asarray(counter.calls, jnp.int32))
+            client = ClientArrays(index, *own, tau, jnp.ones((), x.dtype), state)
+            _, answer, server = phase_alone(phase, program, keys, server, client)
+            state = answer.state
+            calls.append(answer.calls)
         return jnp.stack(calls)
 
     clients = jax.vmap(count, in_axes=(None, None, None, None, None, 0, 0))

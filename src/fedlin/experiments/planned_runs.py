@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
-from fedlin.checks import unknown
+from fedlin.checks import unknown_name
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
-from fedlin.experiments.explain import checked
-from fedlin.experiments.grid import cells
+from fedlin.experiments.check_config import checked
 
 Grid = dict[str, Any]
+Place = tuple[str, ...]
+KEPT = ("each",)  # lists that are values of a single run
+SINGLE = ("kind", "name")  # what decides which other keys there are
 STEP_SIZES = {"eta", "eta_bar"}
 
 
@@ -30,7 +33,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """A file name no other member has."""
+        """A file name no other run has."""
         return f"{self.number:04d}"
 
     @property
@@ -40,17 +43,17 @@ class PlannedRun:
 
     @property
     def problem_key(self) -> str:
-        """Equal for members of one problem."""
+        """Equal for runs on one problem."""
         return self.problem.model_dump_json()
 
     @property
     def case(self) -> str:
-        """Equal for members that are compared with each other: problem, participation and, where it is a grid, τ."""
+        """Equal for runs that are compared with each other: problem, participation and, where it is a grid, τ."""
         return f"{self.problem_key} {self.participation:g} {self.grid.get('plan.tau', '')}"
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Equal for members that differ in their seed only."""
+        """Equal for runs that differ in their seed only."""
         return self.case, self.label
 
     @property
@@ -66,16 +69,16 @@ def _of_method(key: str) -> bool:
     return key.startswith("algorithm.") or key.removeprefix("plan.") in STEP_SIZES
 
 
-def members(experiment: config.ExperimentConfig) -> list[PlannedRun]:
+def planned_runs(experiment: config.ExperimentConfig) -> list[PlannedRun]:
     """All runs in the order they are played: by setting, then by method, then by seed."""
-    found: list[PlannedRun] = []
+    runs: list[PlannedRun] = []
     for problem, problem_grid in _problems(experiment.problem):
         for share, share_grid in _shares(experiment.participation):
             for variant in _variants(experiment):
                 grid = {**problem_grid, **share_grid, **variant.grid}
-                found += [
+                runs += [
                     PlannedRun(
-                        len(found) + offset,
+                        len(runs) + offset,
                         problem,
                         variant.plan,
                         variant.method,
@@ -87,8 +90,8 @@ def members(experiment: config.ExperimentConfig) -> list[PlannedRun]:
                     )
                     for offset, seed in enumerate(experiment.seeds)
                 ]
-    _refuse_namesakes(found)
-    return found
+    _refuse_namesakes(runs)
+    return runs
 
 
 def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Grid]]:
@@ -97,7 +100,7 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Gri
         if kind is None:
             raise ArgumentError(f"problem.kind is missing: give one of {', '.join(config.PROBLEMS)}.")
         if kind not in config.PROBLEMS:
-            raise ArgumentError(f"problem.kind: {unknown('problem', str(kind), config.PROBLEMS)}")
+            raise ArgumentError(f"problem.kind: {unknown_name('problem', str(kind), config.PROBLEMS)}")
         yield checked(config.PROBLEMS[kind], cell, ("problem",)), grid
 
 
@@ -139,17 +142,53 @@ def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _label(head: config.AlgorithmConfig, arguments: Mapping[str, Any], grid: Grid) -> str:
-    """The label, or the method with its arguments; then what came from lists and is not told yet."""
-    told = ", ".join(f"{key}={value}" for key, value in arguments.items())
-    first = head.label or (f"{head.name}({told})" if told else head.name)
+    """The label, or the method with its arguments; then what came from lists and is not in it yet."""
+    listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
+    first = head.label or (f"{head.name}({listed})" if listed else head.name)
     rest = (key for key in grid if head.label or key.removeprefix("algorithm.") not in arguments)
     return ", ".join([first, *(f"{key.split('.')[-1]} = {grid[key]}" for key in rest)])
 
 
-def _refuse_namesakes(found: Sequence[PlannedRun]) -> None:
-    seen: set[tuple[Any, ...]] = set()
-    for member in found:
-        key = (member.label, repr(member.setting), member.seed)
-        if key in seen:
-            raise ArgumentError(f"two runs would be called {member}: give each algorithm a label of its own.")
-        seen.add(key)
+def _refuse_namesakes(runs: Sequence[PlannedRun]) -> None:
+    names: set[tuple[Any, ...]] = set()
+    for run in runs:
+        name = (run.label, repr(run.setting), run.seed)
+        if name in names:
+            raise ArgumentError(f"two runs would be called {run}: give each algorithm a label of its own.")
+        names.add(name)
+
+
+def _lists(raw: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, list[Any]]]:
+    """The lists of a table and of the tables in it, with their places.
+
+    >>> list(_lists({"l2": [0.1, 0.2], "partition": {"alpha": [1.0]}}, ("problem",)))
+    [(('problem', 'l2'), [0.1, 0.2]), (('problem', 'partition', 'alpha'), [1.0])]
+    """
+    for key, value in raw.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            yield from _lists(value, here)
+        elif isinstance(value, list) and key not in KEPT:
+            if not value or key in SINGLE:
+                fault = "is an empty list: give at least one value" if not value else "is a list: give one name"
+                raise ArgumentError(f"{'.'.join(here)} {fault}.")
+            yield here, value
+
+
+def cells(raw: Mapping[str, Any], path: Place) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every combination: the table with single values, and those that came from a list by their place.
+
+    >>> [grid for _, grid in cells({"l2": [0.1, 0.2], "seed": 3}, ("problem",))]
+    [{'problem.l2': 0.1}, {'problem.l2': 0.2}]
+    """
+    choices = list(_lists(raw, path))
+    for values in product(*(values for _, values in choices)):
+        cell: dict[str, Any] = dict(raw)
+        for (place, _), value in zip(choices, values, strict=True):
+            cell = _replaced(cell, place[len(path) :], value)
+        yield cell, {".".join(place): value for (place, _), value in zip(choices, values, strict=True)}
+
+
+def _replaced(raw: Mapping[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    key, *rest = place
+    return {**raw, key: _replaced(raw[key], tuple(rest), value) if rest else value}

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedlin.report.figure import Figure
-from fedlin.report.frame import picture, settings, shell, table
+from fedlin.report.frame import frame, picture, settings, table
 from fedlin.report.page import write_page
 
 LEAD = "What each method costs to reach each target, counted in rounds, bytes, gradient calls and seconds."
@@ -19,7 +19,7 @@ LONG = 24  # rows from which a table is folded away
 
 
 @dataclass(frozen=True)
-class ComparisonTable:
+class TextTable:
     """Text in rows and columns; the first column names the row."""
 
     title: str
@@ -34,7 +34,7 @@ class Chapter:
     id: str
     title: str
     setting: dict[str, str]
-    tables: tuple[ComparisonTable, ...]
+    tables: tuple[TextTable, ...]
     findings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     images: dict[str, bytes] = field(default_factory=dict)  # PNG by caption
@@ -45,18 +45,18 @@ def write_comparison(
 ) -> Path:
     """Write the page into `folder`, with further files of text, and return its path; `pictures` adds PNG and SVG."""
     downloads = " ".join(f'<a download href="{escape(name)}">{escape(name)}</a>' for name in files)
-    html = shell(
+    html = frame(
         title,
         LEAD,
         "",
-        *(_chapter(chapter, pictures) for chapter in chapters),
+        *(_chapter(chapter, pictures, chapter.title != title) for chapter in chapters),
         footer=f"{escape(footer)} {downloads}",
     )
     figures = {f"{chapter.id}-{figure.name}": figure for chapter in chapters for figure in chapter.figures}
     return write_page(folder, html, figures, files, pictures)
 
 
-def _chapter(chapter: Chapter, pictures: bool) -> str:
+def _chapter(chapter: Chapter, pictures: bool, headed: bool) -> str:
     won = "".join(f"<li>{escape(finding)}</li>" for finding in chapter.findings)
     costs, *others = chapter.tables
     parts = [
@@ -68,10 +68,11 @@ def _chapter(chapter: Chapter, pictures: bool) -> str:
         *(_table(one) for one in others),
     ]
     content = "\n".join(filter(None, parts))
-    return f'<section><h2>{escape(chapter.title)}</h2>\n<article id="{chapter.id}">\n{content}\n</article></section>'
+    heading = f"<h2>{escape(chapter.title)}</h2>\n" if headed else ""
+    return f'<section>{heading}<article id="{chapter.id}">\n{content}\n</article></section>'
 
 
-def _table(content: ComparisonTable) -> str:
+def _table(content: TextTable) -> str:
     """A table under its title; a long one is folded away."""
     body = table(content.heads, content.rows)
     if len(content.rows) > LONG:
@@ -87,10 +88,10 @@ def _image(caption: str, png: bytes) -> str:
     )
 
 
-def rich_table(content: ComparisonTable) -> RichTable:
+def rich_table(content: TextTable) -> RichTable:
     """The same table for a terminal.
 
-    >>> rich_table(ComparisonTable("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
+    >>> rich_table(TextTable("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
     1
     """
     shown = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)

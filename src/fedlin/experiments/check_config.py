@@ -1,11 +1,11 @@
-"""A table of the file checked against its model, and what is wrong told in the file's own terms."""
+"""A table of a file checked against its model; an error names every wrong key in the file's own terms."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from fedlin.checks import unknown
+from fedlin.checks import unknown_name
 from fedlin.errors import ArgumentError
 from fedlin.experiments.config import Section
 
@@ -15,8 +15,8 @@ S = TypeVar("S", bound=Section)
 def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) -> S:
     """`raw` as the model, or an error that names every key that is wrong, what it holds and what is allowed.
 
-    >>> from fedlin.experiments.config import Spread
-    >>> checked(Spread, {"low": 2, "hihg": 5}, ("plan", "tau"))
+    >>> from fedlin.experiments.config import SpreadConfig
+    >>> checked(SpreadConfig, {"low": 2, "hihg": 5}, ("plan", "tau"))
     Traceback (most recent call last):
         ...
     fedlin.errors.ArgumentError: plan.tau.high is missing: give a whole number of at least 1.
@@ -34,8 +34,8 @@ def _line(model: type[Section], error: Any, path: tuple[str, ...]) -> str:
     where = ".".join((*path, *keys))
     if error["type"] == "extra_forbidden" and field is None:
         *parents, key = (*path, *keys)
-        known = unknown("key", key, owner.model_fields)
-        return f"{'.'.join(parents)}: {known}" if parents else known
+        sentence = unknown_name("key", key, owner.model_fields)
+        return f"{'.'.join(parents)}: {sentence}" if parents else sentence
     if error["type"] == "value_error":
         return f"{where}: {error['ctx']['error']}"
     if error["type"] == "missing" and keys == error["loc"]:

@@ -1,5 +1,6 @@
-"""From what a file says to the objects that run: the method and the plan of a member."""
+"""The method and the plan of a run, from what a file says."""
 
+import ast
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -8,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import unknown
 from fedlin import algorithms, compressors, links, privacy, theory
+from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
-from fedlin.experiments.expression import evaluate
 from fedlin.links import Link
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
@@ -22,14 +22,15 @@ from fedlin.problems.problem import Problem
 
 def _makers(module: ModuleType, kind: type) -> dict[str, Callable[..., Any]]:
     """The public functions of a module that return a `kind`, in alphabetical order."""
-    public = {name: thing for name, thing in sorted(vars(module).items()) if not name.startswith("_")}
+    public = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("_")}
     return {
-        name: thing
-        for name, thing in public.items()
-        if inspect.isroutine(inspect.unwrap(thing)) and inspect.signature(thing).return_annotation is kind
+        name: value
+        for name, value in public.items()
+        if inspect.isroutine(inspect.unwrap(value)) and inspect.signature(value).return_annotation is kind
     }
 
 
+Known = Mapping[str, Callable[..., Any]]
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
 COMPRESSORS = _makers(compressors, Compressor) | _makers(privacy, Compressor)
 LINKS: dict[str, Callable[..., Any]] = {
@@ -49,11 +50,11 @@ def algorithm(
     'fedlin(uplink=innovation(top_k(10)))'
     """
     if name not in METHODS:
-        raise ArgumentError(unknown("method", name, METHODS))
+        raise ArgumentError(unknown_name("method", name, METHODS))
     signature = inspect.signature(METHODS[name])
     for key in arguments:
         if key not in signature.parameters:
-            raise ArgumentError(unknown(f"argument of {name}", key, [*signature.parameters, *besides]))
+            raise ArgumentError(unknown_name(f"argument of {name}", key, [*signature.parameters, *besides]))
     values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in arguments.items()}
     for key, parameter in signature.parameters.items():
         if parameter.default is parameter.empty and key not in values:
@@ -102,3 +103,55 @@ def _number(given: float | str | None, tuned: float | None) -> float:
     value = tuned if isinstance(given, str) else given
     assert value is not None  # the model asks for one of eta and eta_bar, and tuning comes first
     return value
+
+
+def evaluate(text: str, known: Known, what: str, **given: Any) -> Any:
+    """The value of `text`; a bare name is called without arguments, and a call may name known functions only.
+
+    `given` fills parameters of the outermost function that the text leaves open, where it has them.
+
+    >>> from fedlin.compressors import top_k
+    >>> from fedlin.links import innovation
+    >>> evaluate("innovation(top_k(10))", {"innovation": innovation, "top_k": top_k}, "link")
+    innovation(top_k(10))
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise _unreadable(text, what) from error
+    if not isinstance(node, ast.Name | ast.Call):
+        raise _unreadable(text, what)
+    return _call(node, known, what, text, given)
+
+
+def _call(node: ast.expr, known: Known, what: str, text: str, given: Mapping[str, Any]) -> Any:
+    function, called = (node.func, node) if isinstance(node, ast.Call) else (node, None)
+    if not isinstance(function, ast.Name):
+        raise _unreadable(text, what)
+    if function.id not in known:
+        raise ArgumentError(unknown_name(what, function.id, known))
+    if called is not None and any(keyword.arg is None for keyword in called.keywords):
+        raise _unreadable(text, what)
+    positional = [_value(one, known, what, text) for one in called.args] if called else []
+    named = {str(one.arg): _value(one.value, known, what, text) for one in called.keywords} if called else {}
+    signature = inspect.signature(known[function.id])
+    open_ones = {name: value for name, value in given.items() if name in signature.parameters and name not in named}
+    try:
+        signature.bind(*positional, **named, **open_ones)
+    except TypeError as error:
+        parameters = ", ".join(name for name in signature.parameters if name not in given)
+        raise ArgumentError(f"{text}: {error}; {function.id} takes ({parameters}).") from error
+    return known[function.id](*positional, **named, **open_ones)
+
+
+def _value(node: ast.expr, known: Known, what: str, text: str) -> Any:
+    if isinstance(node, ast.Name | ast.Call):
+        return _call(node, known, what, text, {})
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise _unreadable(text, what) from error
+
+
+def _unreadable(text: str, what: str) -> ArgumentError:
+    return ArgumentError(f"{text!r} is not a {what}: write a name, or a name with arguments such as top_k(10).")

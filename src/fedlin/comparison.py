@@ -1,0 +1,318 @@
+"""Methods side by side: what each costs to reach a target, who is cheapest, and the page that shows it."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.checks import one_of, positive
+from fedlin.errors import ArgumentError
+from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.result import AXES, CURVES, Result, first
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlin.report.comparison_page import Chapter, TextTable
+
+Array = NDArray[Any]
+UNITS = ("rounds", "bytes", "gradients", "seconds")
+MEASURES = ("gap", "distance", "grad_norm")
+POINTS = 400  # of a curve in a picture; the results have them all
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The median over seeds of what one method spent until its measure came to `target`; infinite where it did not.
+
+    `best` is the smallest measure, the median over seeds.
+    """
+
+    method: str
+    target: float
+    spent: dict[str, float]
+    best: float
+    reached: int
+    seeds: int
+
+    @property
+    def known(self) -> bool:
+        """Whether more than half of the seeds reached the target."""
+        return 2 * self.reached > self.seeds
+
+    def as_dict(self) -> dict[str, Any]:
+        """One flat row."""
+        return {
+            "method": self.method,
+            "target": self.target,
+            **{unit: value if np.isfinite(value) else None for unit, value in self.spent.items()},
+            "best": self.best,
+            "reached": self.reached,
+            "seeds": self.seeds,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods in one setting, each with a run for every seed; what `compare` returns.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=2, samples=5)
+    >>> result = fedlin.simulate(fedlin.gradient_descent(), problem, fedlin.Plan(1, 0.1), 40)
+    >>> fedlin.compare({"gradient descent": result}, targets=[1.0, 1e-3])
+    <Comparison of gradient descent: gap at most 1, 0.001>
+    """
+
+    results: dict[str, tuple[Result, ...]]
+    targets: tuple[float, ...]  # the easiest first
+    measure: str
+    title: str
+    costs: tuple[Cost, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        costs = (
+            _cost(method, runs, self.measure, target)
+            for target in self.targets
+            for method, runs in self.results.items()
+        )
+        object.__setattr__(self, "costs", tuple(costs))
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """For every target a sentence that says which method needs least of what."""
+        return tuple(self._finding(target) for target in self.targets)
+
+    def _finding(self, target: float) -> str:
+        costs = [cost for cost in self.costs if cost.target == target]
+        rivals = [cost for cost in costs if cost.known]
+        if not rivals:
+            closest = min(costs, key=lambda cost: cost.best)
+            return f"No method reaches {self.measure} {target:g}; {closest.method} comes closest, {closest.best:.2e}."
+        parts = []
+        for unit in UNITS:
+            least = min(cost.spent[unit] for cost in rivals)
+            names = " and ".join(cost.method for cost in rivals if cost.spent[unit] == least)
+            parts.append(f"fewest {AXES[unit]}: {names} ({format_cost(unit, least)})")
+        sentence = "; ".join(parts)
+        count = f"{len(rivals)} of {len(costs)} methods reach {self.measure} {target:g}"
+        return f"{count}. {sentence[0].upper()}{sentence[1:]}."
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row for each target and method.
+
+        Returns:
+            The columns `method`, `target`, `rounds`, `bytes`, `gradients`, `seconds` (None where the target was not
+            reached by more than half of the seeds), `best` (the smallest measure), `reached` and `seeds`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([cost.as_dict() for cost in self.costs])
+
+    def to_csv(self) -> str:
+        """The same rows as CSV text."""
+        return costs_csv([self])
+
+    def write(self, folder: str | PathLike[str], *, pictures: bool = True) -> Path:
+        """Write the page that `fedlin run` writes: the costs, the findings and a curve for every method.
+
+        Args:
+            folder: Where the page goes. A report that is there already is replaced, anything else is left alone.
+            pictures: Whether the figures are written as PNG and SVG too.
+
+        Returns:
+            The path of the page, which opens in a browser without a network.
+        """
+        from fedlin.report.comparison_page import write_comparison
+
+        files = {"costs.csv": self.to_csv()}
+        chapters = [self.chapter("comparison")]
+        footer = "Made by fedlin.compare."
+        return write_comparison(chapters, Path(folder), title=self.title, footer=footer, files=files, pictures=pictures)
+
+    def chapter(
+        self,
+        name: str,
+        setting: Mapping[str, str] | None = None,
+        tables: Sequence["TextTable"] = (),
+        images: Mapping[str, bytes] | None = None,
+    ) -> "Chapter":
+        """The comparison as a chapter of a page: the costs first, then `tables`; `images` are PNG by caption."""
+        from fedlin.report.comparison_page import Chapter
+
+        return Chapter(
+            name,
+            self.title,
+            dict(setting or {}),
+            (self.table(), *tables),
+            self.findings,
+            (self.figure(),),
+            dict(images or {}),
+        )
+
+    def table(self) -> "TextTable":
+        """A row for every target and method, the fewest rounds first."""
+        from fedlin.report.comparison_page import TextTable
+
+        ordered = sorted(self.costs, key=lambda cost: (-cost.target, cost.spent["rounds"], cost.best))
+        several = any(cost.seeds > 1 for cost in ordered)
+        heads = ["method", f"{self.measure} at most", *(AXES[unit] for unit in UNITS), f"best {self.measure}"]
+        rows = [
+            [
+                cost.method,
+                f"{cost.target:g}",
+                *(format_cost(unit, cost.spent[unit]) for unit in UNITS),
+                f"{cost.best:.2e}",
+                *([f"{cost.reached} of {cost.seeds}"] if several else []),
+            ]
+            for cost in ordered
+        ]
+        heads += ["seeds that did"] if several else []
+        return TextTable("Cost to reach each target", tuple(heads), tuple(map(tuple, rows)))
+
+    def figure(self) -> Figure:
+        """The measure against what it costs, one panel for each unit."""
+        panels = tuple(
+            Panel(
+                f"In {AXES[unit]}",
+                AXES[unit],
+                CURVES[self.measure],
+                tuple(_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
+            )
+            for unit in UNITS
+        )
+        several = any(len(runs) > 1 for runs in self.results.values())
+        caption = "Medians over seeds; the band is their range." if several else ""
+        return Figure("curves", f"{CURVES[self.measure]} against what it costs", panels, caption)
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = [max(map(len, column)) for column in zip(table.heads, *table.rows, strict=True)]
+        lines = [
+            "  ".join(text.rjust(width) if place else text.ljust(width)
+                      for place, (text, width) in enumerate(zip(row, widths, strict=True)))
+            for row in (table.heads, *table.rows)
+        ]  # fmt: skip
+        return "\n".join([self.title, *lines, *self.findings])
+
+    def __repr__(self) -> str:
+        targets = ", ".join(f"{target:g}" for target in self.targets)
+        return f"<Comparison of {', '.join(self.results)}: {self.measure} at most {targets}>"
+
+
+def compare(
+    results: Mapping[str, Result | Sequence[Result]],
+    targets: Sequence[float] | float = (1e-6,),
+    *,
+    measure: str = "gap",
+    title: str = "Comparison",
+) -> Comparison:
+    """Set methods side by side: what each costs to reach each target, and which is cheapest.
+
+    Args:
+        results: For each method, by the name to show, its `Result`, or a list with one `Result` for each seed.
+        targets: The values of the measure whose cost is compared.
+        measure: What is compared: "gap", "distance" (squared) or "grad_norm".
+        title: The heading of the table and the page.
+
+    Returns:
+        A `Comparison`: `print` shows it, `to_dataframe()` gives its numbers, `findings` says in words who needs least
+        of what, and `write(folder)` writes the page that `fedlin run` writes.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
+    >>> plan = fedlin.theory.strongly_convex(problem, tau=3)
+    >>> methods = {"FedLin": fedlin.fedlin(), "FedAvg": fedlin.fedavg()}
+    >>> results = {name: fedlin.simulate(method, problem, plan, 300) for name, method in methods.items()}
+    >>> fedlin.compare(results, targets=[1e-1, 1e-8]).to_dataframe()["reached"].tolist()
+    [1, 1, 1, 0]
+    """
+    one_of("measure", measure, MEASURES)
+    if not isinstance(results, Mapping) or not results:
+        raise ArgumentError(f'results = {results!r} is not allowed: give {{"FedLin": result, ...}} with one or more.')
+    runs = {str(method): _runs(method, given) for method, given in results.items()}
+    for method_runs in runs.values():
+        for run in method_runs:
+            getattr(run, measure)  # raises where it is not known, and says what to use instead
+    goals = [targets] if np.ndim(targets) == 0 else list(targets)  # type: ignore[arg-type]
+    if not goals:
+        raise ArgumentError("targets is empty: give one or more numbers above 0.")
+    ordered = sorted({positive("targets", goal) for goal in goals}, reverse=True)
+    return Comparison(runs, tuple(ordered), measure, title)
+
+
+def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
+    listed = (given,) if isinstance(given, Result) else given
+    if not isinstance(listed, Sequence) or not listed or not all(isinstance(run, Result) for run in listed):
+        raise ArgumentError(
+            f"results[{method!r}] = {given!r} is not allowed: give a Result, or a list with one for each seed."
+        )
+    return tuple(listed)
+
+
+def _cost(method: str, results: Sequence[Result], measure: str, target: float) -> Cost:
+    places = [first(getattr(result, measure), target) for result in results]
+    spent = {
+        unit: float(np.median([_spent(result, unit, place) for result, place in zip(results, places, strict=True)]))
+        for unit in UNITS
+    }
+    best = float(np.median([np.nanmin(getattr(result, measure)) for result in results]))
+    return Cost(method, target, spent, best, sum(place is not None for place in places), len(results))
+
+
+def _spent(result: Result, unit: str, place: int | None) -> float:
+    if place is None:
+        return float("inf")
+    return float(place if unit == "rounds" else getattr(result, unit)[place])
+
+
+def _curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> Curve:
+    longest = max(run.rounds for run in runs) + 1
+    # A picture needs the rounds that every run has measured.
+    measured = set.intersection(*(set(run.measured.tolist()) | set(range(run.rounds + 1, longest)) for run in runs))
+    rounds = np.array(sorted(measured))
+    kept = rounds[np.unique(np.linspace(0, len(rounds) - 1, POINTS).astype(int))]
+    y = np.array([_padded(getattr(run, measure), longest, run.status == "diverged") for run in runs])[:, kept]
+    if unit == "rounds":
+        x = kept.astype(np.float64)
+    else:
+        x = np.median([_padded(getattr(run, unit), longest, False) for run in runs], axis=0)[kept]
+    band = (y.min(axis=0), y.max(axis=0)) if len(runs) > 1 else (None, None)
+    return Curve(method, x, np.median(y, axis=0), *band)
+
+
+def _padded(values: Array, length: int, lost: bool) -> Array:
+    """A curve as long as the longest: a run that arrived stays where it is, one that diverged is gone."""
+    rest = np.full(length - len(values), np.inf if lost else values[-1])
+    return np.concatenate([np.asarray(values, np.float64), rest])
+
+
+def costs_csv(comparisons: Sequence[Comparison]) -> str:
+    """The costs of all settings as CSV text."""
+    text = io.StringIO()
+    rows = [{"setting": one.title, **cost.as_dict()} for one in comparisons for cost in one.costs]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def format_cost(unit: str, value: float) -> str:
+    """A cost for a reader.
+
+    >>> format_cost("bytes", 1234567.0), format_cost("rounds", float("inf"))
+    ('1.23 MB', '–')
+    """
+    if not np.isfinite(value):
+        return "–"
+    if unit == "bytes":
+        for name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+            if value >= size:
+                return f"{value / size:.3g} {name}"
+        return f"{value:.0f} B"
+    return f"{value:.3g}" if unit == "seconds" else f"{value:,.0f}"

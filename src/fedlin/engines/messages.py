@@ -1,0 +1,127 @@
+"""What each phase sends: the shapes of its messages and their exact bytes, known before anything is computed."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.core import Algorithm, Message, Phase
+from fedlin.engines.keys import phase_keys
+from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
+from fedlin.errors import ArgumentError
+from fedlin.payloads import Size, size
+from fedlin.precision import precision
+from fedlin.problems.objective import Data
+from fedlin.problems.problem import Problem
+
+
+class PhaseShape(NamedTuple):
+    """The messages of one phase and the states after it, abstract."""
+
+    name: str
+    down: Message
+    up: Message
+    server: State
+    client: State
+
+
+class RoundShapes(NamedTuple):
+    """The states before the first round, and the phases of the first round and of every later one."""
+
+    server: State
+    client: State
+    opening: tuple[PhaseShape, ...]
+    later: tuple[PhaseShape, ...]
+
+
+class MessageSize(NamedTuple):
+    """Bytes of one message of one client in one phase."""
+
+    phase: str
+    down: Size
+    up: Size
+
+
+class RoundSize(NamedTuple):
+    """The messages of the first round and of every later one."""
+
+    opening: tuple[MessageSize, ...]
+    later: tuple[MessageSize, ...]
+
+
+def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize:
+    """Exact bytes of every message one client sends and gets, values and indices apart.
+
+    Args:
+        algorithm: the method.
+        problem: the problem, whose dimension and precision fix the sizes.
+
+    Returns:
+        The messages of the first round and of every later one, each with its phase's name and its bytes up and down.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=100, samples=5)
+    >>> fedlin.message_sizes(fedlin.fedlin(uplink=fedlin.top_k(10)), problem).later[0].up
+    Size(values=80, indices=10)
+    """
+    algorithm.check(problem.dim)
+    leaves, tree = jax.tree.flatten((problem.data, problem.noise))
+    shapes = tuple((leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves)
+    program = ClientProgram(problem.objective, problem.sampling)
+    with precision(problem.dtype):
+        return _round_size(algorithm, program, tree, shapes, problem.dim, problem.dtype)
+
+
+@cache
+def _round_size(
+    algorithm: Algorithm[Any, Any],
+    program: ClientProgram,
+    tree: Any,
+    shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
+    dim: int,
+    dtype: np.dtype[Any],
+) -> RoundSize:
+    # Kept, since tracing costs milliseconds and the runs of a batch all ask the same.
+    if algorithm.recipe is not None:  # shapes do not depend on a number left open, so any one stands in for it
+        numbers = {name: 1.0 if value is None else value for name, value in algorithm.recipe.numbers}
+        algorithm = algorithm.recipe.with_numbers(numbers)
+    own = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])  # type: ignore[no-untyped-call]
+    traced = trace_rounds(algorithm, program, own, dim, dtype)
+    return RoundSize(_measure(traced.opening), _measure(traced.later))
+
+
+def _measure(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:
+    return tuple(MessageSize(phase.name, size(phase.down), size(phase.up)) for phase in phases)
+
+
+def trace_rounds(
+    algorithm: Algorithm[Any, Any], program: ClientProgram, own: tuple[Data, Data], dim: int, dtype: np.dtype[Any]
+) -> RoundShapes:
+    """Follow an algorithm through a round; `own` is a client's data and noise, abstract."""
+
+    def follow(phases: tuple[Phase[Any, Any], ...], server: State, client: State) -> tuple[PhaseShape, ...]:
+        shapes = []
+        for number, phase in enumerate(phases):
+
+            def play(server: State, state: State, own: tuple[Data, Data], phase: Any = phase, at: int = number) -> Any:
+                zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
+                client = ClientArrays(zero, *own, one, jnp.ones((), dtype), state)
+                return phase_alone(phase, program, phase_keys(jax.random.key(0), zero, at), server, client)
+
+            message, answer, server = jax.eval_shape(play, server, client, own)
+            client = answer.state
+            shapes.append(PhaseShape(phase.name, message, answer.upload, server, client))
+        return tuple(shapes)
+
+    x = jax.ShapeDtypeStruct((dim,), dtype)  # type: ignore[no-untyped-call]
+    start = jax.eval_shape(algorithm.init_server, x), jax.eval_shape(algorithm.init_client, x)
+    if getattr(getattr(start[0], "x", None), "shape", None) != (dim,):
+        raise ArgumentError(
+            f"algorithm = {algorithm.name} starts with a server state {start[0]!r}: it needs a field x, the model, "
+            "so that it can be measured."
+        )
+    later = follow(algorithm.phases, *start)
+    opening = later if algorithm.opening is None else follow(algorithm.opening, *start)
+    return RoundShapes(*start, opening, later)

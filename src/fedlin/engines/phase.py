@@ -1,0 +1,146 @@
+"""One phase of a round, the same in every engine: what a client does, how uploads are weighed, what the server does.
+
+An engine decides where the clients run and how their uploads reach the server; what is computed is here. `client_step`
+is one client's part, `clients_step` that of many in one program. `weigh` scales the weights of those who answer to sum
+to one, so that `combine` gives their mean upload, and partial sums over chunks of clients add up to it: a server that
+learns nothing but the sum can do its part, `server_step`.
+"""
+
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from fedlin.core import Central, Message, Phase, Scalar, Vector
+from fedlin.engines.keys import PhaseKeys
+from fedlin.engines.local import make_local
+from fedlin.layout import each_client, sum_over_clients
+from fedlin.payloads import decode
+from fedlin.problems.objective import Data, Objective, Sampling
+
+State = Any  # a method's own pytree, of the server or of a client
+Leaf = Any  # an array of NumPy or JAX, concrete, traced or abstract
+A = TypeVar("A", jax.Array, NDArray[Any])
+
+
+class ClientProgram(NamedTuple):
+    """What the clients compute and how they are laid out, all of it fixed before anything is traced."""
+
+    objective: Objective
+    sampling: Sampling | None
+    block: int | None = None  # clients at a time
+    mesh: Mesh | None = None  # the devices that share them
+
+
+class ClientArrays(NamedTuple):
+    """One client's part of a run, or that of many along a leading axis."""
+
+    number: Leaf  # i
+    data: Data
+    noise: Data
+    tau: Leaf  # τ_i
+    eta: Leaf  # η_i
+    state: State
+
+
+class Answer(NamedTuple):
+    """What a client's part of a phase comes to."""
+
+    state: State
+    upload: Message
+    calls: Leaf  # gradients taken
+
+
+class Totals(NamedTuple):
+    """What the server knows of all clients together, whoever takes part."""
+
+    weight: Leaf  # Σ w_i
+    eta: Leaf  # Σ w_i η_i / Σ w_i
+
+
+class Weighting(NamedTuple):
+    """How the clients of a round count."""
+
+    each: Leaf  # weights that sum to one over those who answer, zero for the others
+    share: Leaf  # of all clients' weight that answered
+    largest: Leaf  # of the weights
+
+
+def total(weights: A, eta: A) -> Totals:
+    """The sum of the weights and the mean step size; in NumPy or JAX, for one round or for each row of `eta`."""
+    weight = weights.sum()
+    return Totals(weight, eta @ weights / weight)
+
+
+def weigh(weights: A, totals: Totals, present: A | None = None) -> Weighting:
+    """The weights of a mean over those who answer: all of these clients, or those that are `present`.
+
+    In NumPy or JAX; `totals` are of all clients, whether they are among these or not.
+    """
+    if present is not None:
+        weights = weights * present.astype(weights.dtype)
+    answered = weights.sum()
+    each = weights / answered
+    return Weighting(each, answered / totals.weight, each.max())
+
+
+def client_step(
+    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, message: Message, client: ClientArrays
+) -> Answer:
+    """One client's part: its next state and its upload as it is sent, from the broadcast as it was sent."""
+    local, counter = make_local(
+        program.objective,
+        program.sampling,
+        client.data,
+        client.noise,
+        client.tau,
+        client.eta,
+        keys.client(client.number),
+        keys.shared,
+    )
+    state, upload = phase.client(client.state, decode(message), local)
+    return Answer(state, upload, jnp.asarray(counter.calls, jnp.int32))
+
+
+def clients_step(
+    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, server: State, clients: ClientArrays
+) -> Answer:
+    """The part of many clients, whose uploads come decoded and stacked."""
+    message = decode(phase.down(server))  # once for all of them
+
+    def step(client: ClientArrays) -> Answer:
+        answer = client_step(phase, program, keys, message, client)
+        return answer._replace(upload=decode(answer.upload))
+
+    answers: Answer = each_client(step, program.block, program.mesh)(clients)
+    return answers
+
+
+def combine(
+    weights: Vector, uploads: Message, *also: tuple[Vector, Message], mesh: Mesh | None = None
+) -> tuple[Message, list[Message]]:
+    """Σ w_i u_i of decoded, stacked uploads u, and the like sums of the pairs in `also`, in one all-reduce."""
+    mean, *others = sum_over_clients([(weights, uploads), *also], mesh)
+    return mean, others
+
+
+def server_step(
+    phase: Phase[Any, Any], keys: PhaseKeys, server: State, mean: Message, weighting: Weighting, eta: Scalar
+) -> State:
+    """The server's part: its next state from the mean upload; `eta` is the mean of all clients' η_i."""
+    central = Central(weighting.share, keys.server, keys.shared, eta, weighting.largest)
+    return phase.server(server, mean, central)
+
+
+def phase_alone(
+    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, server: State, client: ClientArrays
+) -> tuple[Message, Answer, State]:
+    """The whole phase as if there were this client only: the broadcast, its answer, the server's next state."""
+    message = phase.down(server)
+    answer = client_step(phase, program, keys, message, client)
+    one = jnp.ones(1, client.eta.dtype)
+    totals = total(one, client.eta[None])
+    server = server_step(phase, keys, server, decode(answer.upload), weigh(one, totals), totals.eta)
+    return message, answer, server

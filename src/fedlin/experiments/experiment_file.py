@@ -1,0 +1,74 @@
+"""An experiment's file read and checked; what is wrong in it is named in the file's own terms."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedlin.errors import ArgumentError, DataError, FedLinError
+from fedlin.experiments import config
+from fedlin.experiments.check_config import checked
+from fedlin.experiments.planned_runs import PlannedRun, planned_runs
+
+DATA = "FEDLIN_DATA"
+
+
+@dataclass(frozen=True, eq=False)
+class ExperimentFile:
+    """The file's content and the runs it asks for."""
+
+    source: Path
+    experiment: config.ExperimentConfig
+    runs: list[PlannedRun]
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+        return self.experiment.title or self.source.stem
+
+
+def load(path: str | Path, *, rounds: int | None = None) -> ExperimentFile:
+    """Read and check a file; nothing is built yet. `rounds` stands in for the file's own."""
+    source = Path(path)
+    try:
+        raw = tomllib.loads(source.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"{source} is not TOML: {error}.") from error
+    if rounds is not None:
+        raw["rounds"] = rounds
+    try:
+        experiment = checked(config.ExperimentConfig, _with_absolute_paths(raw, source.parent))
+        return ExperimentFile(source, experiment, planned_runs(experiment))
+    except FedLinError as error:
+        raise type(error)("\n".join(f"{source}: {line}" for line in str(error).split("\n"))) from error
+
+
+def _with_absolute_paths(raw: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """The table with every `file` made absolute, so that it means the same from any folder."""
+    table: dict[str, Any] = {}
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            table[key] = _with_absolute_paths(value, home)
+        elif key == "file" and isinstance(value, str):
+            table[key] = located(value, home)
+        elif key == "file" and isinstance(value, list):
+            table[key] = [located(name, home) if isinstance(name, str) else name for name in value]
+        else:
+            table[key] = value
+    return table
+
+
+def located(name: str, home: Path) -> str:
+    """The absolute path of a file or folder: beside the experiment, else in the folder that FEDLIN_DATA names."""
+    if Path(name).is_absolute():  # whoever reads it says whether it is there; a finished run is compared without it
+        return name
+    folders = [home, *([Path(os.environ[DATA])] if os.environ.get(DATA) else [])]
+    for folder in folders:
+        if (folder / name).exists():
+            return str((folder / name).resolve())
+    places = " nor in ".join(str(folder.resolve()) for folder in folders)
+    raise DataError(f"file = {name!r} is not in {places}: give its path, or set {DATA} to the folder that holds it.")

@@ -1,0 +1,114 @@
+"""Planned runs made ready; everything that can be wrong is found here, before any work."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedlin.core import Algorithm
+from fedlin.engines.checkpoint import digest
+from fedlin.engines.simulation.run import prepare_run
+from fedlin.engines.simulation.stop import Stop
+from fedlin.errors import FedLinError, UnknownError
+from fedlin.experiments import build_method
+from fedlin.experiments.build_problem import BuiltProblem, build_problem
+from fedlin.experiments.config import ExperimentConfig
+from fedlin.experiments.experiment_file import ExperimentFile
+from fedlin.experiments.planned_runs import PlannedRun
+from fedlin.plan import Plan
+from fedlin.privacy import promise
+from fedlin.problems.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRun:
+    """A planned run with what it runs on; runs on equal problems share one."""
+
+    planned: PlannedRun
+    built: BuiltProblem
+    algorithm: Algorithm[Any, Any]
+    experiment: ExperimentConfig
+
+    @property
+    def problem(self) -> Problem:
+        """What is minimised."""
+        return self.built.problem
+
+    def plan(self, rounds: int, tuned: float | None = None) -> Plan:
+        """The plan, given the step size if it is a tuned one."""
+        return build_method.plan(self.planned.plan, self.problem, rounds, tuned)
+
+    def fingerprint(self) -> str:
+        """What the problem's numbers are, so that changed data are noticed."""
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.problem.data)]
+        return digest(self.problem.signature(), *leaves, self.problem.weights)
+
+    def promise(self) -> str | None:
+        """What the run gives away of its clients, in words; None where its method makes no upload private."""
+        share, clients = self.planned.participation, self.problem.clients
+        return promise(
+            self.algorithm, self.experiment.rounds, delta=self.experiment.delta, share=share, clients=clients
+        )
+
+
+def prepare(file: ExperimentFile) -> list[PreparedRun]:
+    """Every run built and checked as `simulate` would; an error names the first that is wrong, with its place."""
+    experiment, problems = file.experiment, dict[str, BuiltProblem]()
+    prepared: list[PreparedRun] = []
+    for planned in file.runs:
+        with _place_named(file, "[problem]"):
+            key = planned.problem_key
+            if key not in problems:
+                problems[key] = build_problem(planned.problem)
+                _check_measure(experiment, problems[key].problem)
+        with _place_named(file, planned.label):
+            algorithm = build_method.algorithm(planned.method, planned.arguments)
+            run = PreparedRun(planned, problems[key], algorithm, experiment)
+            prepare_run(
+                run.algorithm,
+                run.problem,
+                # A step size that is still to be tuned is 1 for the check of everything else.
+                run.plan(experiment.rounds, 1.0),
+                experiment.rounds,
+                seed=planned.seed,
+                x0=None,
+                participation=planned.participation,
+                weights=None,
+                stop=stop(experiment),
+            )
+        prepared.append(run)
+    return prepared
+
+
+def stop(experiment: ExperimentConfig) -> Stop:
+    """When a run ends early."""
+    return Stop(**experiment.stop.model_dump())
+
+
+def first_seeds(prepared: Sequence[PreparedRun]) -> Iterator[PreparedRun]:
+    """One run of each group that differs in its seed only: the first."""
+    groups: set[tuple[str, str]] = set()
+    for run in prepared:
+        if run.planned.cell not in groups:
+            groups.add(run.planned.cell)
+            yield run
+
+
+@contextmanager
+def _place_named(file: ExperimentFile, place: str) -> Iterator[None]:
+    """An error in the block is raised again with the file and the place in it."""
+    try:
+        yield
+    except FedLinError as error:
+        raise type(error)(f"{file.source}: {place}: {error}") from error
+
+
+def _check_measure(experiment: ExperimentConfig, problem: Problem) -> None:
+    if experiment.measure != "grad_norm":
+        try:
+            problem.optimum  # noqa: B018 - raises with the reason
+        except UnknownError as error:
+            raise UnknownError(f'{error} To measure the gradient instead, set measure = "grad_norm".') from error
