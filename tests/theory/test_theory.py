@@ -93,7 +93,8 @@ def test_step_sizes_of_other_methods() -> None:
     root = int(np.rint(np.sqrt(KAPPA)))
     expected: list[tuple[Plan, Any, Any]] = [
         (theory.diana(PROBLEM, 1.6), 1, 1 / (4.2 * L)),  # 6ω/m = 3.2
-        (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (10 * L * TAU)),
+        (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (20 * L * TAU)),
+        (theory.fedcomgate(PROBLEM, TAU, 0.25, 0.5), TAU, 1 / (5 * L * TAU)),
         (theory.gradient_tracking(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),
         (theory.gradient_tracking(PROBLEM, TAU, 0.5), TAU, 1 / (2 * L * TAU)),
         (theory.flanp(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),

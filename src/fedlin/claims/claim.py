@@ -63,7 +63,7 @@ class Setting:
 class Outcome:
     """What a check measured: `held` of `draws` instances met it, the rows say by how much.
 
-    `should_hold`, where it is not None, overrules what the claim says of itself.
+    `skipped` says why nothing was checked, where that is so.
     """
 
     rows: tuple[Row, ...]
@@ -72,7 +72,7 @@ class Outcome:
     draws: int = 1
     figures: tuple[Figure, ...] = ()
     findings: tuple[str, ...] = ()
-    should_hold: bool | None = None
+    skipped: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.held <= self.draws or self.draws < 1:
@@ -100,6 +100,7 @@ class Claim:
     should_hold: bool
     check: Check
     wrong: Mapping[str, str] = field(default_factory=dict)  # methods it must notice; why not, where it need not
+    by_name: bool = False  # left out of a run of all claims, since it takes long
 
     def run(self, setting: Setting | None = None) -> Verdict:
         """Check the claim and time it."""
@@ -108,11 +109,21 @@ class Claim:
             outcome = self.check(setting or Setting())
         return self._verdict(outcome, time.perf_counter() - start)
 
-    def notice(self, method: str, setting: Setting | None = None) -> Notice:
-        """What the claim says when the wrong method of that name stands in for FedLin, on a single draw."""
-        setting = replace(setting or Setting(), draws=1)
+    def notices(self, methods: Sequence[str] | None = None) -> tuple[Notice, ...]:
+        """What the claim says when wrong methods stand in for FedLin, on a quick run of a single draw.
+
+        Args:
+            methods: The names of the wrong methods, all that the claim lists unless given.
+
+        Returns:
+            A notice for each.
+        """
+        setting = Setting(draws=1, quick=True)
         # Where the statement fails with the right method too, that is no news.
         known = set() if self.should_hold else {row.what for row in self.run(setting).rows if row.ok is False}
+        return tuple(self._notice(method, setting, known) for method in (self.wrong if methods is None else methods))
+
+    def _notice(self, method: str, setting: Setting, known: set[str]) -> Notice:
         tried = self.run(replace(setting, stand_in=wrong_method(method)))
         missed = [row for row in tried.rows if row.ok is False and row.what not in known]
         by, premise = (
@@ -130,8 +141,7 @@ class Claim:
             verdict = self.run(setting)
             if not notices:
                 return verdict
-            tried = tuple(self.notice(method, Setting(quick=True)) for method in self.wrong)
-            return replace(verdict, notices=tried, seconds=time.perf_counter() - start)
+            return replace(verdict, notices=self.notices(), seconds=time.perf_counter() - start)
         except Exception as error:
             broken = Outcome(rows=(), held=0)
             return self._verdict(broken, time.perf_counter() - start, f"{type(error).__name__}: {error}")
@@ -146,7 +156,8 @@ class Claim:
             rows=outcome.rows,
             held=int(outcome.held),  # a count made by NumPy does not go into JSON
             draws=int(outcome.draws),
-            should_hold=self.should_hold if outcome.should_hold is None else outcome.should_hold,
+            should_hold=self.should_hold,
+            skipped=outcome.skipped,
             figures=outcome.figures,
             findings=outcome.findings,
             seconds=seconds,
@@ -163,6 +174,7 @@ def claim(
     statement: str,
     should_hold: bool = True,
     wrong: Mapping[str, str] | None = None,
+    by_name: bool = False,
 ) -> Callable[[Check], Claim]:
     """Turn a check into the claim of its module.
 
@@ -175,6 +187,7 @@ def claim(
         should_hold: Whether we believe it.
         wrong: The wrong methods that the claim must notice in FedLin's place, each with EXCLUDED or with the reason
             why the statement lets it pass.
+        by_name: Whether only a run that names the claim checks it, since it takes long.
 
     Returns:
         What turns the check into a claim.
@@ -187,7 +200,7 @@ def claim(
     """
 
     def decorate(check: Check) -> Claim:
-        return Claim(id, title, statement, section, order, should_hold, check, wrong or {})
+        return Claim(id, title, statement, section, order, should_hold, check, wrong or {}, by_name)
 
     return decorate
 

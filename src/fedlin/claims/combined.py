@@ -17,7 +17,6 @@ from fedlin.claims.common.wrong_methods import (
     SWAPPED,
     THIRD,
     TRIPLE,
-    WHOLE,
     must_notice,
 )
 from fedlin.plan import Plan
@@ -25,9 +24,9 @@ from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
 
-DELTA = 2  # δ on either side
-STEPS = (3, 12)  # η̄ = 1/(3Lδ), 1/(12Lδ)
-SMALL = 1e-2  # of the start: what counts as having come to a neighbourhood
+DELTA = 4  # δ on either side, about
+STEPS = (1, 4)  # η̄ = 1/(Lδ), 1/(4Lδ)
+SMALL = 5e-2  # of the start: what counts as having come to a neighbourhood
 EXACT = 1e-12  # of the start: what counts as having come to a stationary point itself
 SERVER, CLIENTS, BOTH = "server alone", "clients alone", "both ends"
 
@@ -46,7 +45,9 @@ class Levels(NamedTuple):
 
 def levels(setting: Setting, family: Sequence[Problem], way: str, part: int, rounds: int) -> Levels:
     """Runs with TOP-k and error feedback, η̄ = 1/(part · Lδ)."""
-    sparse = TopK(family[0].dim // DELTA, feedback=True)
+    sparse = TopK(
+        family[0].dim // DELTA, feedback=True
+    )  # of quadratics the k of Theorems 8 and 9, whose programs it shares
     plans = [Plan.scaled(instances.steps(n), 1 / (part * DELTA * p.smoothness)) for n, p in enumerate(family)]
     up, down = (None if way == SERVER else sparse), (None if way == CLIENTS else sparse)
     runs = play(setting, family, plans, rounds, up=up, down=down)

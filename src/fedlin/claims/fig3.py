@@ -31,7 +31,8 @@ STRAIGHT = 0.95  # R² of a straight line on a logarithmic axis
     section="Figures",
     statement="η̄ = 5·10⁻⁴, clients' TOP-k with error feedback: linear to a floor that grows with δ and with α.",
     wrong=must_notice(
-        {STALE: "A delay of one round is nothing beside that of the feedback, and the floor has no formula."}, links=True
+        {STALE: "A delay of one round is nothing beside that of the feedback, and the floor has no formula."},
+        links=True,
     ),
 )
 def check(setting: Setting) -> Outcome:

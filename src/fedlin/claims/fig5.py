@@ -39,7 +39,7 @@ def arrives(curves: Array) -> Array:
 def check(setting: Setting) -> Outcome:
     """The rule: a draw converges if all its runs keep falling, and should where the dense round attracts to x*."""
     numbers = draws(setting, quick=3)
-    rounds = setting.rounds or 100
+    rounds = setting.rounds or setting.pick(100, 80)
     # Decided before anything runs, from the Hessians at x* alone.
     survey = [examine(logistic(n), logistic_steps(n), ETA_BAR) for n in range(max(len(numbers), setting.pick(24, 4)))]
     attracted = np.array([one.radius < 1 for one in survey])

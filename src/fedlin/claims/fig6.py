@@ -31,7 +31,7 @@ LOWER = 1e-2  # of the start: a dense run ends below, or it is no convergence to
 def check(setting: Setting) -> Outcome:
     """The level of a run is the median of ‖x̄_t - x*‖² over its last quarter; a dense run keeps falling."""
     numbers = draws(setting)
-    rounds = setting.rounds or 100
+    rounds = setting.rounds or setting.pick(100, 80)
     plans = [Plan.scaled(logistic_steps(n), ETA_BAR) for n in numbers]
     family = {"": [logistic(n) for n in numbers]}
     runs = run_levels(setting, LEVELS, family, plans, rounds, at_clients=True, together=False)

@@ -7,7 +7,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.curves import BAND, distance_panel, floors, stack, sweep
 from fedlin.claims.common.figure_runs import open_choices
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
-from fedlin.claims.common.wrong_methods import STALE, THIRD, must_notice
+from fedlin.claims.common.wrong_methods import THIRD, must_notice
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
@@ -28,7 +28,7 @@ VARIANCE = {"variance 10⁻⁵": 1e-5, "variance 10⁻³": 1e-3, "variance 10⁻
 )
 def check(setting: Setting) -> Outcome:
     """The floor of a run is the median of ‖x̄_t - x*‖² over its last quarter."""
-    numbers, rounds = draws(setting), setting.rounds or setting.pick(50, 30)
+    numbers, rounds = draws(setting), setting.rounds or setting.pick(40, 20)
     families = {name: [problems.noisy(least_squares(n), value) for n in numbers] for name, value in VARIANCE.items()}
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
     runs = sweep({"": setting.fedlin()}, families, plans, rounds)

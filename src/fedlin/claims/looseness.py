@@ -184,7 +184,9 @@ def check(setting: Setting) -> Outcome:
         departures += [one for point in everywhere for one in point.departures]
     figures = [Figure("looseness-kappa", "Rates as the condition number grows, δ = 4", tuple(across_kappa))]
     if across_delta:
-        figures.append(Figure("looseness-delta", f"Rates as compression grows, κ = {FIXED_KAPPA:g}", tuple(across_delta)))
+        figures.append(
+            Figure("looseness-delta", f"Rates as compression grows, κ = {FIXED_KAPPA:g}", tuple(across_delta))
+        )
     return Outcome(
         rows=(*rows, is_algorithm_1(departures)),
         setting={"clients": f"10 quadratics that share x*, d = {DIM}", "τ": "uniform on {1, ..., 10}"},

@@ -17,7 +17,7 @@ BOUND = "bound (1 - 1/(6κ))^T"
 PASSES = {TRIPLE: LONGER, STALE: DELAYED}
 
 
-def cases(setting: Setting, *, varying: bool = False) -> list[Case]:
+def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Case]:
     """Three families with Theorem 1's steps, the first as slow as κ allows; `varying` draws τ anew every round."""
     numbers = instances.draws(setting)
     rounds = setting.rounds or ROUNDS
@@ -49,7 +49,7 @@ def cases(setting: Setting, *, varying: bool = False) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on problems that differ from client to client."""
-    found = cases(setting)
+    found = strongly_convex_cases(setting)
     panels = tuple(case.panel("gap / first gap", bound=BOUND) for case in found)
     return judge(
         found,

@@ -44,9 +44,7 @@ def nonconvex_cases(setting: Setting, varying: bool = False) -> list[Case]:
     return [
         _case(
             "x² + 3 sin²x + c_i x",
-            play(
-                setting, wavy, plans(wavy, waves), waves, x0=np.array([1.5]), gradients=instances.wave_gradients
-            ),
+            play(setting, wavy, plans(wavy, waves), waves, x0=np.array([1.5]), gradients=instances.wave_gradients),
         ),
         _case(f"logistic regression, λ = {BENT:g}", play(setting, bent, plans(bent, rows), rows, x0=FAR)),
     ]

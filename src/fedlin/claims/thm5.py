@@ -77,7 +77,7 @@ def recursion(
     """Constant steps: which draws obey the recursion in every round, as far as the runs can tell."""
     mu = family[0].strong_convexity  # L and μ are the same for all draws
     # A row for every round, as the decaying steps have, so that all are one program.
-    plans = [Plan.scaled(np.resize(steps, (rounds, len(steps))), eta_bar) for steps in tau]
+    plans = [Plan.scaled(np.broadcast_to(steps, (rounds, instances.CLIENTS)), eta_bar) for steps in tau]
     reached = distances(setting, family, plans, rounds)
     allowed = (1 - eta_bar * mu / 2) * reached[..., :-1] + 25 * eta_bar**2 * SIGMA
     excess = reached[..., 1:] - allowed  # its expectation is to be at most 0
@@ -140,8 +140,8 @@ def decay(setting: Setting, family: Sequence[Problem], tau: Sequence[Array], rou
 )
 def check(setting: Setting) -> Outcome:
     """Expectations as means over runs, each compared up to the error of such a mean."""
-    rounds = setting.rounds or setting.pick(250, 100)
-    numbers = range(min(setting.draws, setting.pick(3, 1)))  # each of them is many runs
+    rounds = setting.rounds or setting.pick(150, 100)
+    numbers = range(min(setting.draws, setting.pick(2, 1)))  # each of them is many runs
     exact = [instances.even_quadratics(n, KAPPA, DIM, pull=PULL) for n in numbers]
     family = [problems.noisy(problem, VARIANCE) for problem in exact]
     loud = [problems.noisy(problem, LOUD * VARIANCE) for problem in exact]
@@ -150,7 +150,9 @@ def check(setting: Setting) -> Outcome:
     proven = recursion(setting, family, tau, rounds, 1 / (12 * L), "η̄ = 1/(12L), as proven")
     stated = recursion(setting, family, tau, rounds, STATED / (6 * L), f"η̄ = {STATED:g}/(6L), as stated")
     decays = decay(setting, loud, tau, 2 * rounds)
-    same = [instances.even_quadratics(n, KAPPA, pull=PULL) for n in instances.draws(setting)]  # of a shape that others have
+    same = [
+        instances.even_quadratics(n, KAPPA, pull=PULL) for n in instances.draws(setting)
+    ]  # of a shape that others have
     plans = [theory.noisy(problem, instances.steps(n)) for n, problem in enumerate(same)]
     premise = is_algorithm_1(play(setting, same, plans, rounds).departures)
     return Outcome(

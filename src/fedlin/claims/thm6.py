@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class Sweep:
         first, second = theory.lower_bound.eigenvalues(eta, self.steps, self.L)
         return np.stack([first, second, theory.lower_bound.third_eigenvalue(eta, self.steps, self.L)], axis=1)
 
+    @cache  # noqa: B019 - a sweep is two numbers, and few are made
     def best(self, repaired: bool = False) -> tuple[float, float, float]:
         """The least spectral radius, the η that has it, and the largest ηH that converges."""
         count = 3 if repaired else 2

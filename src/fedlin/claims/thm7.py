@@ -49,7 +49,7 @@ def families(setting: Setting, kappa: float) -> list[SparseFamily]:
     found = [SparseFamily(f"quadratics, d = {DIM}, k = {k}", even, k) for k in kept]
     if not setting.quick:
         rows = [instances.small_logistic(n, L2) for n in numbers]
-        found.append(SparseFamily(f"logistic regression, d = 10, l2 = {L2:g}, k = 2", rows, 2))
+        found.append(SparseFamily(f"logistic regression, d = 10, l2 = {L2:g}, k = 5", rows, 5))
     return found
 
 

@@ -40,7 +40,7 @@ class DissimilarFamily(NamedTuple):
 
 
 def families(setting: Setting) -> list[DissimilarFamily]:
-    """Clients that pull a little (D > 0), clients that share x*, and identical ones with a loss that is not quadratic."""
+    """Clients that pull a little (D > 0), clients that share x*, and identical ones whose loss is not quadratic."""
     numbers = instances.draws(setting)
     alike = [instances.even_quadratics(n, KAPPA) for n in numbers]
     unlike = [instances.even_quadratics(n, KAPPA, pull=0.36) for n in numbers]

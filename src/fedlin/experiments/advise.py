@@ -10,7 +10,6 @@ from math import ceil, inf, isfinite, log
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.comparison import format_cost

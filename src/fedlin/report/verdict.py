@@ -71,24 +71,31 @@ class Verdict:
     seconds: float = 0.0
     section: str = ""
     error: str = ""
+    skipped: str = ""  # why nothing was checked
     notices: tuple[Notice, ...] = ()  # empty where no wrong methods were tried
 
     @property
     def holds(self) -> bool:
         """Every check that decides was met, on every draw."""
-        return not self.error and self.held == self.draws and all(row.ok is not False for row in self.rows)
+        return (
+            not (self.error or self.skipped)
+            and self.held == self.draws
+            and all(row.ok is not False for row in self.rows)
+        )
 
     @property
     def failed(self) -> bool:
         """The check broke, a premise does not hold, a claim does not that should, or a wrong method slips through."""
+        if self.skipped:
+            return False
         broken = bool(self.error) or any(row.premise and row.ok is False for row in self.rows)
         return broken or (self.should_hold and not self.holds) or not all(one.explained for one in self.notices)
 
     @property
     def outcome(self) -> str:
-        """holds, holds on n of k draws, does not hold, or error."""
-        if self.error:
-            return "error"
+        """holds, holds on n of k draws, does not hold, error, or skipped."""
+        if self.error or self.skipped:
+            return "error" if self.error else "skipped"
         if self.holds:
             return "holds"
         if 0 < self.held < self.draws:
@@ -98,7 +105,7 @@ class Verdict:
     @property
     def judgement(self) -> str:
         """The outcome, and whether a claim that fails was expected to."""
-        return self.outcome if self.failed or self.holds else f"{self.outcome}, as expected"
+        return self.outcome if self.failed or self.holds or self.skipped else f"{self.outcome}, as expected"
 
     @property
     def grade(self) -> Literal["good", "noted", "bad"]:
@@ -110,8 +117,8 @@ class Verdict:
     @property
     def key(self) -> str:
         """The one line to show: the error, else a missed check, else a met one, else any number."""
-        if self.error or not self.rows:
-            return self.error
+        if self.error or self.skipped or not self.rows:
+            return self.error or self.skipped
         row = min(self.rows, key=lambda row: (False, True, None).index(row.ok))
         return f"{row.what}: {row.measured}" + (f" (expected {row.expected})" if row.expected else "")
 

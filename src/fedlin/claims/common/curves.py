@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fedlin.claims.claim import Setting
 from fedlin.core import Algorithm
-from fedlin.engines.simulation.simulate import simulate_many
-from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Kind, Panel, Scale

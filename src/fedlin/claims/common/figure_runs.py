@@ -35,7 +35,7 @@ def run_levels(
     at_clients: bool,
     together: bool = True,
 ) -> FigureRuns:
-    """Every level of sparsification on every family; on a quick run, and for its speed, the first and the last level."""
+    """Every level of sparsification on every family; on a quick run the first and the last level, for its speed."""
     ends = [*levels][:: len(levels) - 1] if setting.quick else [*levels]
     sides = {level: (levels[level], None) if at_clients else (None, levels[level]) for level in ends}
     methods = {level: sparse_fedlin(setting, *side) for level, side in sides.items()}

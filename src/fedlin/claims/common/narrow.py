@@ -1,12 +1,11 @@
 """Any method with its vectors sent as changes in fewer bits, so that methods can be compared at equal number formats.
 
-Vectors are rounded to float32 or float16. Of a VALUE, such as a model, the difference to what the receiver knows travels
-(`fedlin.innovation` of `fedlin.cast`); a CHANGE, which its receiver adds up, travels with what rounding took from the
-ones before (`fedlin.error_feedback`). Both vanish as a method converges, and with them what rounding takes. What a method
-compresses itself, and single numbers, travel as they are.
+Vectors are rounded to float32 or float16. Of a VALUE, such as a model, the difference to what the receiver knows
+travels (`fedlin.innovation` of `fedlin.cast`); a CHANGE, which its receiver adds up, travels with what rounding took
+from the ones before (`fedlin.error_feedback`). Both vanish as a method converges, and with them what rounding takes.
+What a method compresses itself, and single numbers, travel as they are.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,14 +13,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedlin.claims.common.changed import Change, changed
 from fedlin.compressors import cast
 from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
 from fedlin.payloads import Dense, is_payload
 
-Build = Callable[..., Algorithm[Any, Any]]
 VALUE, CHANGE, OWN = "value", "change", "own"  # OWN: compressed by the method itself
 Kinds = tuple[str, ...]  # of the vectors of a message
-Known = tuple[Vector | None, ...]  # of each, what the receiver knows (VALUE), what is yet to be sent (CHANGE), or nothing
+Known = tuple[
+    Vector | None, ...
+]  # of each, what the receiver knows (VALUE), what is yet to be sent (CHANGE), or nothing
 
 
 class NarrowServer(NamedTuple):
@@ -53,16 +54,12 @@ def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, 
     Returns:
         The method as it is but for rounding.
     """
-    if method.recipe is None:
-        return _narrowed(method, dtype, vectors)
-    recipe = replace(method.recipe, build=_builder(method.recipe.build, dtype, vectors))
-    return replace(_narrowed(method, dtype, vectors), recipe=recipe)
+    return changed(method, _change(dtype, vectors))
 
 
 @cache
-def _builder(build: Build, dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Build:
-    """Builds the narrow method with numbers that are known later, as μ of a problem is."""
-    return lambda **arguments: _narrowed(build(**arguments), dtype, vectors)
+def _change(dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Change:
+    return lambda method: _narrowed(method, dtype, vectors)
 
 
 def _narrowed(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Algorithm[Any, Any]:
@@ -129,9 +126,7 @@ def _narrowed(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kind
         return Phase(phase.name, lambda state: phase.down(state.own), client, server)
 
     def blank(x: Vector, side: int) -> tuple[Known, ...]:
-        return tuple(
-            tuple(None if kind == OWN else jnp.zeros_like(x) for kind in kinds[side]) for kinds in vectors
-        )
+        return tuple(tuple(None if kind == OWN else jnp.zeros_like(x) for kind in kinds[side]) for kinds in vectors)
 
     return replace(
         method,
@@ -141,7 +136,6 @@ def _narrowed(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kind
         phases=tuple(narrowed(number, phase) for number, phase in enumerate(method.phases)),
         opening=None if method.opening is None else tuple(whole(phase) for phase in method.opening),
         requires=method.requires | {EVERY_CLIENT},
-        recipe=None,
     )
 
 

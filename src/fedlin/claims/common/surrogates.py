@@ -43,7 +43,7 @@ def random_clients(draw: int, identical: bool = False) -> Quadratic:
 
 
 def shares(draw: int) -> tuple[float, ...]:
-    """η as shares of 1/(L + β): a random one below, and up to 2, beyond which f̃ has no minimum and nothing converges."""
+    """η as shares of 1/(L + β): a random one below 1, and up to 2, beyond which f̃ has no minimum."""
     return float(np.random.default_rng(draw).uniform(0.1, 1)), 1.5, 1.99
 
 

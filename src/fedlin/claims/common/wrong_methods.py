@@ -95,7 +95,9 @@ def stand_in(fault: Fault) -> Method:
         uplink: Link | Compressor = identity(),  # noqa: B008 - cached, and immutable
         downlink: Link | Compressor = identity(),  # noqa: B008
     ) -> Algorithm[Any, Any]:
-        up, down = (_sparsity(as_link(link, name), fault) for name, link in (("uplink", uplink), ("downlink", downlink)))
+        up, down = (
+            _sparsity(as_link(link, name), fault) for name, link in (("uplink", uplink), ("downlink", downlink))
+        )
         return faulty(
             direction=fault.direction,
             length=fault.length,
@@ -189,9 +191,7 @@ def faulty(
     def weight(local: Local, t: Scalar, dtype: Any) -> Scalar:
         return local.tau.astype(dtype) ** jnp.where(t < right_until, 0.0, skew)
 
-    def send_gradient(
-        state: WrongClient, message: tuple[Vector, Scalar], local: Local
-    ) -> tuple[WrongClient, Message]:
+    def send_gradient(state: WrongClient, message: tuple[Vector, Scalar], local: Local) -> tuple[WrongClient, Message]:
         x, t = message
         grad = local.oracle.grad(x, local.key)
         total = grad + up_memory * state.rho
@@ -222,7 +222,7 @@ def faulty(
         return state._replace(x=state.x + move / w, t=state.t + 1)
 
     def init_server(x: Vector) -> WrongServer:
-        return WrongServer(x, jnp.zeros((), jnp.int32), 0 * x, 0 * x, 0 * x)
+        return WrongServer(x, jnp.zeros((), x.dtype), 0 * x, 0 * x, 0 * x)
 
     return Algorithm(
         "fedlin with a fault",
