@@ -3,6 +3,8 @@
 from importlib.util import find_spec
 
 NEEDS = {
+    "src/fedlin/algorithms/server_optimizer.py": "optax",
+    "src/fedlin/theory/exact": "clarabel",
     "src/fedlin/torch": "torch",
     "src/fedlin/trackers.py": "tensorboardX",
     "src/fedlin/transports/flower.py": "flwr",

@@ -35,6 +35,7 @@ from routed import Routed, by_name
 
 CLIENTS = tuple(f"site-{number}" for number in range(5))
 FOUND = "found.json"
+_CALLS = 40  # rounds of bare calls
 TOP = fedlin.top_k(1000)
 CHANGES = fedlin.innovation(TOP)
 EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, model_downlink=CHANGES)
@@ -58,7 +59,7 @@ def problem(run: str, name: str) -> Problem:
     return fedlin.problems.from_loss(distance, np.zeros(dim, dtype), centre)
 
 
-def make(name: str, folder: str = "", memory: str | None = None) -> Handler:
+def make(name: str, folder: str = "", job: str = "", memory: str | None = None) -> Handler:
     """A client of every run, and of the bare calls."""
 
     def one(run: str) -> Handler:
@@ -78,8 +79,9 @@ def measure(
     `carried` tells how many bytes have gone over the network so far, where that can be known.
     """
     found: dict[str, float] = {}
-    payload = bytes(8 * 100)
-    found["calls"] = _median(lambda: (calls(payload), calls(payload)), 40)
+    payload, before = bytes(8 * 100), carried()
+    found["calls"] = _median(lambda: (calls(payload), calls(payload)), _CALLS)
+    found["calls carried"] = (carried() - before) / _CALLS
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         plan = fedlin.Plan(tau=1, eta=0.1)
         carrier = Routed(transport, run)
@@ -97,6 +99,7 @@ def measure(
             found[f"{run} bytes"] = found.get(f"{run} bytes", 0.0) + float(wire)
         counted = (result.bytes_up + result.bytes_down)[1:]
         found[f"{run} network"] = (so_far[-1] - so_far[1]) / (counted[-1] - counted[1])
+        found[f"{run} carried"] = (so_far[-1] - so_far[1]) / (len(so_far) - 2)
     return found
 
 
@@ -136,17 +139,32 @@ def network_bytes(port: str) -> float:
     return float(sum(map(int, re.findall(r"bytes_(?:sent|received):(\d+)", listed.stdout))))
 
 
-def run_server(transport: Transport, folder: str) -> None:
+def make_with_calls(name: str, folder: str, job: str) -> Handler:
+    """A site over FLARE that also answers bare calls, which nobody signed."""
+    from fedlin.transports.flare import FlareClient
+
+    signed = FlareClient._answer
+
+    def answer(site: Any, caller: str, phase: str, payload: bytes, *proof: bytes) -> tuple[bytes, bytes, bytes]:
+        bare = phase == "calls/x"
+        return (payload, b"", b"") if bare else signed(site, caller, phase, payload, *proof)
+
+    FlareClient._answer = answer  # type: ignore[method-assign, assignment]
+    return make(name)
+
+
+def run_server(transport: Transport, folder: str, job: str) -> None:
     """FLARE's job: the bare calls are FLARE's own, to the whole group of sites."""
     from nvflare.collab import collab
 
-    from fedlin.deploy.flare.programs import conclude
+    from fedlin.deploy.runs import conclude
 
     service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     port = service["servers"][0]["service"]["target"].rpartition(":")[2]
+    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is signed
     found = measure(
         transport,
-        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload),
+        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b"", b""),
         lambda: network_bytes(port),
     )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
@@ -165,7 +183,7 @@ def over_flare() -> dict[str, float]:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     with tempfile.TemporaryDirectory() as folder:
         project = create(Path(folder) / "federation", CLIENTS, "localhost", port)
-        end = LocalFederation(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make"}).run()
+        end = LocalFederation(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make_with_calls"}).run()
         if end["status"] != "done":
             raise RuntimeError(end["error"])
         found: dict[str, float] = json.loads((project.server / FOUND).read_text(encoding="utf-8"))

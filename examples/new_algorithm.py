@@ -13,7 +13,7 @@ import numpy as np
 import fedlin
 from fedlin.algorithms.factory import factory
 from fedlin.checks import nonnegative
-from fedlin.core import Central, Local, Message, Phase, Vector
+from fedlin.core import Central, Local, Message, Phase, Requirement, Vector
 
 
 class AcceleratedServer(NamedTuple):
@@ -39,6 +39,7 @@ def accelerated(momentum: float) -> fedlin.Algorithm[AcceleratedServer, None]:
         lambda x: AcceleratedServer(x, x),
         lambda x: None,
         (Phase("gradient", lambda state: state.y, send_gradient, step),),
+        requires=frozenset([Requirement.OWN_MODEL]),  # y belongs to x, so nobody may put another x in its place
     )
 
 

@@ -93,7 +93,12 @@ CASES = [
     Case("eta_bar", lambda: Plan.scaled([1, 2], 0.0), ArgumentError, ("eta_bar", "0.0", "above 0")),
     Case("plan too short", run(plan=Plan(np.ones((2, M)), 0.1)), PlanError, ("tau", "2 rounds", "the run has 3")),
     Case("steps drawn from nothing", lambda: fedlin.draw_steps(3, 5, 4), PlanError, ("high", "4", "5", "low ≤ high")),
-    Case("steps beyond counting", lambda: fedlin.draw_steps(3, 2**32, 2**33), PlanError, ("tau", "2147483647")),
+    Case(
+        "steps beyond counting",
+        lambda: fedlin.draw_steps(3, 2**32, 2**33),
+        ArgumentError,
+        ("low = 4294967296", "at most 2147483647"),
+    ),
     Case(
         "steps for no round", lambda: fedlin.draw_steps(3, 1, 4, rounds=0), ArgumentError, ("rounds = 0", "at least 1")
     ),
@@ -678,6 +683,53 @@ CASES = [
     Case(
         "row smoothness", lambda: theory.s_local_svrg(QUADRATIC, 2, 0), ArgumentError, ("row_smoothness = 0", "above 0")
     ),
+    # Numbers beyond what can be counted or held
+    Case("rounds beyond counting", run(rounds=2**31), ArgumentError, ("rounds = 2147483648", "at most 2147483647")),
+    Case(
+        "clients beyond memory",
+        lambda: problems.least_squares(clients=10**8, dim=20),
+        DataError,
+        ("100000000 clients", "GiB", "fewer"),
+    ),
+    Case("steps beyond memory", lambda: fedlin.draw_steps(10**6, 1, 2, rounds=10**6), DataError, ("GiB", "fewer")),
+    Case(
+        "features that overflow",
+        lambda: problems.logistic(1e200 * ROWS, LABELS),
+        DataError,
+        ("X of client 0", "overflow in float64", "standard deviation"),
+    ),
+    Case(
+        "targets that overflow",
+        lambda: problems.regression(ROWS.astype(np.float32), np.float32(1e30) * LABELS.astype(np.float32)),
+        DataError,
+        ("y of client 0", "1e+30", "float32"),
+    ),
+    # Losses of one's own
+    Case(
+        "a loss that is no number",
+        lambda: problems.from_loss(lambda x, batch: batch @ x, np.zeros(D), ROWS),
+        DataError,
+        ("the loss of a batch is", "(4,)", "one float"),
+    ),
+    Case(
+        "a loss that cannot be computed",
+        lambda: problems.from_loss(lambda x, batch: batch @ x[:1], np.zeros(D), ROWS),
+        DataError,
+        ("the loss cannot be computed", "TypeError"),
+    ),
+    Case(
+        "data of words",
+        lambda: problems.from_loss(mean_square, np.zeros(D), np.full((M, 4, D), "a")),
+        DataError,
+        ("data holds <U1", "numbers"),
+    ),
+    Case(
+        "clients of missing names",
+        lambda: data.by_column(np.array(["a", None])),
+        DataError,
+        ("row 1 has no client", "fill in"),
+    ),
+    Case("clients of NaN", lambda: data.by_column([1.0, np.nan]), DataError, ("row 1 has no client", "leave")),
     # The playground
     Case("playground's method", lambda: Sliders(method="fedlin"), ArgumentError, ("method = 'fedlin'", "'FedLin'")),
     Case("playground's clients", lambda: Sliders(clients=0), ArgumentError, ("clients = 0", "at least 1")),

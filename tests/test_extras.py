@@ -27,7 +27,7 @@ def bare(script: str, folder: Path) -> str:
 
 def test_the_dependencies_bring_no_extra() -> None:
     allowed, installed = modules(closure(PROJECT["dependencies"])), packages_distributions()
-    extra = {"torch", "nvflare", "ray", "flwr", "tensorboardX", "mlflow", "psutil", "pytest"}
+    extra = {"torch", "nvflare", "ray", "flwr", "tensorboardX", "mlflow", "optax", "psutil", "pytest"}
     assert {"jax", "pandas", "sklearn", "typer"} <= allowed
     assert not extra & allowed
     assert "pytest" in installed, "so the names of modules are the names this Python knows"

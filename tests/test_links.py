@@ -186,7 +186,7 @@ def test_the_absent_do_not_move_the_memory(link: Link) -> None:
             mean = np.mean(messages, axis=0)
             estimate, memory = link.receive(memory, jnp.asarray(mean), half)
             assert_close(np.asarray(memory), np.mean(np.asarray(senders), axis=0), 1e-13)
-            if link.rule == "shifted":  # unbiased over who answers: the mean shift and the answers' mean
+            if link.name.startswith("shifted"):  # unbiased over who answers: the mean shift and the answers' mean
                 assert_close(np.asarray(estimate), np.asarray(before) + mean, 1e-14)
             else:
                 assert_close(np.asarray(estimate), np.asarray(memory), 1e-14)
@@ -207,11 +207,11 @@ def test_dense_sends_in_full_and_keeps_the_memories(rule: Any) -> None:
     trace = Trace(link, values, first_in_full=True)
     np.testing.assert_array_equal(trace.estimates[0], values[0])
     assert np.max(np.abs(trace.estimates[1] - values[1])) > 1e-3
-    if link.rule == "error_feedback":
+    if link.name.startswith("error_feedback"):
         np.testing.assert_array_equal(trace.senders[0], 0)
-    if link.rule == "innovation":
+    if link.name.startswith("innovation"):
         np.testing.assert_array_equal(trace.senders[0], values[0])
-    if link.rule == "shifted":
+    if link.name.startswith("shifted"):
         np.testing.assert_allclose(trace.senders[0], 0.4 * values[0], rtol=1e-15)
 
 

@@ -1,14 +1,16 @@
 """scikit-learn's checks hold, and its own estimators agree to many digits however the rows are dealt."""
 
+import pickle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -16,7 +18,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fedlin
 from fedlin import data, problems
 from fedlin.errors import ArgumentError, DataError
-from fedlin.sklearn import FederatedLogisticRegression, FederatedRidge
+from fedlin.sklearn import (
+    FederatedLogisticRegression,
+    FederatedMultinomialRegression,
+    FederatedPoissonRegression,
+    FederatedRidge,
+)
+from fedlin.sklearn.rescaled_rounds import rescale
+from hospitals import OUTCOMES, hospital_rows
 from realdata import data_file
 
 CANCER, SICK = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -45,7 +54,14 @@ def close(ours: Any, other: Any, digits: float = 1e-8) -> None:
 
 # None is expected to fail.
 @pytest.mark.slow  # together, not each: every shape of data is compiled anew
-@parametrize_with_checks([FederatedLogisticRegression(tol=1e-2), FederatedRidge(tol=1e-2)])  # type: ignore[untyped-decorator]
+@parametrize_with_checks(
+    [
+        FederatedLogisticRegression(tol=1e-2),
+        FederatedMultinomialRegression(tol=1e-2),
+        FederatedPoissonRegression(tol=1e-2),
+        FederatedRidge(tol=1e-2),
+    ]
+)  # type: ignore[untyped-decorator]
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -113,12 +129,160 @@ def test_fedavg_stays_short_of_the_minimiser_and_says_so() -> None:
         ({}, 0, ArgumentError, "clients = 0"),
         ({}, 1000, DataError, "1000 clients cannot share 569 rows"),
         ({}, ["a", "b"], DataError, r"clients has shape \(2,\) for 569 rows"),
+        ({}, [None] + ["a"] * 568, DataError, "row 0 has no client, as have 1 rows in all"),
+        ({}, np.r_[np.nan, np.ones(568)], DataError, "row 0 has no client"),
+        ({}, pd.array([1] * 568 + [None], "Int64"), DataError, "row 568 has no client"),
     ],
 )
 @pytest.mark.parametrize("kind", [FederatedLogisticRegression, FederatedRidge])
 def test_mistakes_are_told(kind: Any, options: Any, clients: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         kind(**options).fit(CANCER, SICK, clients=clients)
+
+
+# Right by default: units, tolerance, weights, seeds.
+
+DRAW = np.random.default_rng(0)
+PLAIN = DRAW.standard_normal((400, 6))
+SLOPE = np.array([3.0, -2.0, 1.0, 2.0, -1.0, 0.0])
+SIGN = (PLAIN @ SLOPE + 0.3 * DRAW.standard_normal(400) > 0).astype(int)
+COUNTS = DRAW.poisson(np.exp(0.3 * PLAIN @ SLOPE))
+FIVE = np.arange(400) % 5
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e6, 1e200])
+@pytest.mark.parametrize("kind", [FederatedLogisticRegression, FederatedRidge, FederatedPoissonRegression])
+def test_units_change_the_coefficients_and_not_the_predictions(kind: Any, factor: float) -> None:
+    """Without a penalty the model is the same in any units, and the rounds see no difference."""
+    y = {FederatedLogisticRegression: SIGN, FederatedRidge: PLAIN @ SLOPE, FederatedPoissonRegression: COUNTS}[kind]
+    units = np.array([1.0, 1.0, factor, 1.0, 1 / factor, factor])
+    one, other = (kind(l2=0.0).fit(X, y, clients=FIVE) for X in (PLAIN, PLAIN * units + 3 * units))
+    np.testing.assert_allclose(other.coef_ * units, one.coef_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(other.predict(PLAIN * units + 3 * units), one.predict(PLAIN), rtol=1e-5, atol=1e-5)
+    assert abs(other.n_iter_ - one.n_iter_) <= 1
+
+
+def test_an_irrelevant_feature_in_large_units_does_no_harm() -> None:
+    X = PLAIN * np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1e6])
+    ours = FederatedLogisticRegression().fit(X, SIGN, clients=FIVE)
+    assert ours.result_.status == "stopped"
+    assert ours.score(X, SIGN) >= LogisticRegression(C=1 / 4).fit(scale(X), SIGN).score(scale(X), SIGN) - 0.005
+
+
+def hospital_table() -> tuple[Any, Any, Any]:
+    """The hospitals' numbers standardised and their words as ones and zeros, the outcomes, and the hospitals."""
+    frame = pd.DataFrame(hospital_rows()).replace({"": None, "NA": None, "?": None})
+    numbers = frame.iloc[:, 3:13].astype(float)
+    numbers = numbers.fillna(numbers.mean())
+    words = pd.get_dummies(frame[["sex", "smoker", "ward", "diagnosis"]], dtype=float)
+    return np.hstack([scale(numbers), scale(words)]), frame["outcome"].to_numpy(str), frame["hospital"].to_numpy(str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("l2", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("name", ["cancer", "iris", "hospitals"])
+def test_the_defaults_end_within_1e_4_of_scikit_learn_on_standardised_data(name: str, l2: float) -> None:
+    X, y, clients = {
+        "cancer": lambda: (CANCER, SICK, CLIENTS),
+        "iris": lambda: (IRIS, SPECIES, 4),
+        "hospitals": hospital_table,
+    }[name]()
+    ours = FederatedLogisticRegression(l2).fit(X, y, clients=clients)
+    other = LogisticRegression(C=1 / (len(X) * l2), tol=1e-12, max_iter=10_000, solver="newton-cg").fit(X, y)
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-4)
+    assert name != "hospitals" or ours.classes_.tolist() == list(OUTCOMES)
+
+
+def test_too_few_rounds_are_said() -> None:
+    with pytest.warns(ConvergenceWarning, match=r"after 3 rounds the model is about .* and not within tol = 1e-06"):
+        FederatedLogisticRegression(rounds=3).fit(CANCER, SICK, clients=CLIENTS)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [FederatedLogisticRegression, FederatedMultinomialRegression, FederatedRidge, FederatedPoissonRegression],
+)
+def test_a_weight_of_two_is_the_row_twice(kind: Any) -> None:
+    times = DRAW.integers(0, 3, 400)
+    weighted = kind().fit(PLAIN, COUNTS > 1, clients=FIVE, sample_weight=times)
+    twice = kind().fit(np.repeat(PLAIN, times, axis=0), np.repeat(COUNTS > 1, times), clients=np.repeat(FIVE, times))
+    np.testing.assert_allclose(weighted.coef_, twice.coef_, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(weighted.intercept_, twice.intercept_, rtol=1e-4, atol=1e-6)
+    half = kind().fit(PLAIN, COUNTS > 1, clients=FIVE, sample_weight=np.full(400, 0.5))
+    np.testing.assert_allclose(half.coef_, kind().fit(PLAIN, COUNTS > 1, clients=FIVE).coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 5.0, 1: 1.0}])
+def test_class_weights_are_scikit_learns(class_weight: Any) -> None:
+    y = (PLAIN @ SLOPE > 3).astype(int)
+    total = float(np.sum([{0: 5.0, 1: 1.0}[label] for label in y])) if class_weight != "balanced" else 400.0
+    ours = FederatedLogisticRegression(0.1, class_weight=class_weight).fit(PLAIN, y, clients=FIVE)
+    other = LogisticRegression(C=1 / (total * 0.1), class_weight=class_weight, tol=1e-10, max_iter=1000).fit(PLAIN, y)
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.intercept_, other.intercept_, atol=1e-4)
+
+
+def test_counts_reach_scikit_learns_minimiser_and_score() -> None:
+    ours = FederatedPoissonRegression(0.05).fit(PLAIN + 2.0, COUNTS, clients=FIVE)
+    other = PoissonRegressor(alpha=0.05, tol=1e-10, max_iter=1000).fit(PLAIN + 2.0, COUNTS)
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=1e-5)
+    assert ours.intercept_ == pytest.approx(other.intercept_, abs=1e-4)
+    assert ours.score(PLAIN + 2.0, COUNTS) == pytest.approx(other.score(PLAIN + 2.0, COUNTS), abs=1e-6)
+    with pytest.raises(DataError, match="counts must be at least 0"):
+        FederatedPoissonRegression().fit(PLAIN, COUNTS - 1)
+
+
+def test_two_scores_differ_by_what_one_score_has() -> None:
+    """‖w₁‖² + ‖w₂‖² is least for w₁ = -w₂, so that the difference d is penalised by (l2/4)‖d‖²."""
+    both = FederatedMultinomialRegression(0.2).fit(PLAIN, SIGN, clients=FIVE)
+    one = FederatedLogisticRegression(0.1).fit(PLAIN, SIGN, clients=FIVE)
+    np.testing.assert_allclose(both.coef_[1] - both.coef_[0], one.coef_[0], atol=1e-4)
+    np.testing.assert_allclose(both.predict_proba(PLAIN), one.predict_proba(PLAIN), atol=1e-4)
+
+
+def test_a_warm_start_goes_on_and_a_cold_one_does_not() -> None:
+    model = FederatedLogisticRegression(warm_start=True).fit(CANCER, SICK, clients=CLIENTS)
+    cold = model.n_iter_
+    before = model.coef_.copy()
+    assert model.fit(CANCER, SICK, clients=CLIENTS).n_iter_ <= cold // 4
+    np.testing.assert_allclose(model.coef_, before, atol=1e-5)
+    assert model.set_params(warm_start=False).fit(CANCER, SICK, clients=CLIENTS).n_iter_ == cold
+
+
+def test_the_seed_deals_the_rows() -> None:
+    fits = [
+        FederatedLogisticRegression(rounds=2, random_state=seed, tol=1.0).fit(PLAIN, SIGN, clients=7).coef_
+        for seed in (None, 0, 0, 1)
+    ]
+    assert np.array_equal(fits[1], fits[2])
+    assert not np.array_equal(fits[1], fits[3])
+
+
+@pytest.mark.parametrize("kind", [FederatedLogisticRegression, FederatedRidge, FederatedPoissonRegression])
+def test_a_fitted_estimator_pickles(kind: Any) -> None:
+    model = kind().fit(PLAIN, COUNTS > 1, clients=FIVE)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(PLAIN), model.predict(PLAIN))
+    assert again.result_.rounds == model.n_iter_
+
+
+def test_the_coordinates_make_curvature_and_penalty_diagonal() -> None:
+    half = DRAW.standard_normal((8, 5)) @ np.diag([1e-4, 1.0, 1e3, 1e6, 0.0])
+    G, penalty = half.T @ half, np.array([0.1, 0.0, 1e-3, 1e9, 0.2])
+    found = rescale(G, penalty)
+    np.testing.assert_allclose(found.T.T @ (G + np.diag(penalty)) @ found.T, np.eye(5), atol=1e-6)
+    np.testing.assert_allclose(found.T.T @ np.diag(penalty) @ found.T, np.diag(found.rho), atol=1e-6)
+    np.testing.assert_allclose(found.T @ found.inverse, np.eye(5), atol=1e-6)
+
+
+def test_many_features_are_scaled_by_their_diagonal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = FederatedLogisticRegression(0.1).fit(CANCER, SICK, clients=CLIENTS)
+    monkeypatch.setattr("fedlin.sklearn.rescaled_rounds.FULL", 10)
+    model = FederatedLogisticRegression(0.1).fit(CANCER, SICK, clients=CLIENTS)
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-4)
+    assert model.n_iter_ > whole.n_iter_
+    assert model.result_.bytes_up[1] < whole.result_.bytes_up[1]
 
 
 def test_one_class_alone_is_told() -> None:

@@ -21,17 +21,21 @@ from fedlin.algorithms import (
     scaffnew,
     scaffold,
 )
+from fedlin.algorithms.clipped import clipped
+from fedlin.algorithms.server_optimizer import server_optimizer
 from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.checkpoint import Checkpoint
-from fedlin.engines.federation import Client, FederationResult, Policy, serve
+from fedlin.engines.federation import Client, FederationResult, Limits, Policy, serve
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock, draw_rates
 from fedlin.engines.timing.flanp import flanp
 from fedlin.errors import FedLinError
+from fedlin.layers import per_layer
+from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
@@ -40,6 +44,9 @@ try:
     __version__ = version("fedlin")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
+
+# `import fedlin` suffices for these, which need more than jax, numpy and scipy.
+__getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
 
 __all__ = [
     "Algorithm",
@@ -50,6 +57,7 @@ __all__ = [
     "Comparison",
     "FedLinError",
     "FederationResult",
+    "Limits",
     "Local",
     "Oracle",
     "Phase",
@@ -58,6 +66,7 @@ __all__ = [
     "Result",
     "Stop",
     "cast",
+    "clipped",
     "compare",
     "compressed",
     "data",
@@ -82,6 +91,7 @@ __all__ = [
     "innovation",
     "message_sizes",
     "natural",
+    "per_layer",
     "plain",
     "privacy",
     "problems",
@@ -91,6 +101,7 @@ __all__ = [
     "scaffnew",
     "scaffold",
     "serve",
+    "server_optimizer",
     "shifted",
     "sign",
     "simulate",

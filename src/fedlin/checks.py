@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,25 +11,51 @@ from scipy import sparse
 
 from fedlin.errors import ArgumentError, DataError, FedLinError
 
+T = TypeVar("T")
 _PIECE = 2**22  # entries looked at together
+MOST = 2**31 - 1  # what an int32 can count
+LONGEST_NAME = 240  # bytes of a file's name on most systems, with room for an ending while it is written
+LONGEST = 80  # letters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: its own form, cut short where it is long.
+
+    >>> shown("a"), shown(list(range(100)))
+    ("'a'", '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 2...')
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a value that cannot be shown, such as a number of too many digits
+        return f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """`value` as an int, if it is a whole number of at least one."""
+    """`value` as an int, if it is a whole number from 1 to 2³¹ - 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ArgumentError(f"{name} = {value!r} is not allowed: give a whole number of at least 1.")
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least 1.")
+    if int(value) > MOST:
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: at most {MOST} can be counted.")
+    return int(value)
+
+
+def random_seed(value: Any, name: str = "seed") -> int:
+    """`value` as an int, if it is a whole number of at least zero."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least 0.")
     return int(value)
 
 
 def real(name: str, value: Any, allowed: Callable[[float], bool], meaning: str) -> float:
     """`value` as a float, if it is finite and `allowed`; `meaning` says in words what that is."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not _within(float(value), allowed):
-        raise ArgumentError(f"{name} = {value!r} is not allowed: give {meaning}.")
-    return float(value)
-
-
-def _within(value: float, allowed: Callable[[float], bool]) -> bool:
-    return bool(np.isfinite(value)) and allowed(value)
+    try:
+        number = np.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = np.inf
+    if not np.isfinite(number) or not allowed(number):
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give {meaning}.")
+    return float(number)
 
 
 def nonnegative(name: str, value: Any) -> float:
@@ -44,9 +70,56 @@ def positive(name: str, value: Any) -> float:
 
 def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     """`value`, if it is among the allowed ones."""
-    if value not in allowed:
-        raise ArgumentError(f"{name} = {value!r} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
+    if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
     return value
+
+
+def true_or_false(name: str, value: Any) -> bool:
+    """`value`, if it is a truth value."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give True or False.")
+    return bool(value)
+
+
+def instance_of(name: str, value: Any, kind: type[T], meaning: str) -> T:
+    """`value`, if it is of the kind; `meaning` says in words what that is."""
+    if not isinstance(value, kind):
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give {meaning}.")
+    return value
+
+
+def shape_of(name: str, value: Any, error: type[FedLinError] = ArgumentError) -> tuple[int, ...]:
+    """The shape of what is or could be an array."""
+    try:
+        return np.shape(value)
+    except ValueError as cause:
+        raise error(f"{name} = {shown(value)} is not allowed: its parts differ in length.") from cause
+
+
+def file_name(name: str, path: Any, error: type[FedLinError]) -> None:
+    """Refuse a path that no file can have, which the system would refuse in its own words."""
+    text = str(path)
+    if "\0" in text or any(len(part.encode(errors="replace")) > LONGEST_NAME for part in text.split("/")):
+        raise error(f"{name} = {shown(path)} is no name a file can have: name another.")
+
+
+def fits_memory(what: str, count: int) -> None:
+    """Refuse so many numbers of eight bytes if the machine has no room for them; `what` names them."""
+    room = _available()
+    if 8 * count > room:
+        raise DataError(
+            f"{what} would take {8 * count / 2**30:,.1f} GiB and {room / 2**30:,.1f} GiB are free: ask for fewer."
+        )
+
+
+def _available() -> float:
+    """Bytes of memory that are free, or infinity where the system does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return float("inf")
 
 
 def did_you_mean(given: str, known: Iterable[str], before: str = " (", after: str = ")") -> str:
@@ -69,6 +142,27 @@ def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
     return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
 
 
+def missing(values: Any) -> NDArray[np.bool_]:
+    """Where entries are missing: None, NaN, or what pandas has in their place.
+
+    >>> missing(["a", None, float("nan")]).tolist()
+    [False, True, True]
+    """
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if array.dtype.kind in "fc":
+        return np.asarray(np.isnan(array))
+    if array.dtype.kind != "O":
+        return np.zeros(array.shape, bool)
+    return np.array([_is_missing(value) for value in array.ravel()], bool).reshape(array.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' NA is neither equal to itself nor unequal; a list compares entry by entry.
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
+    )
+
+
 def is_sparse(value: Any) -> bool:
     """Whether this is one of SciPy's sparse arrays or matrices."""
     return bool(sparse.issparse(value))
@@ -87,8 +181,8 @@ def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) ->
         array = np.asarray(value)
         if array.dtype not in (np.float32, np.float64):
             array = array.astype(np.float64)
-    except (TypeError, ValueError) as cause:
-        raise error(f"{name} is not an array of numbers: {cause}.") from cause
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise error(f"{name} = {shown(value)} is not an array of numbers: {cause}.") from cause
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = tuple(int(i) for i in bad[0])

@@ -2,7 +2,9 @@
 
 import json
 import os
+import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,3 +143,8 @@ def _command(ids: list[str], setting: "Setting") -> str:
 
 
 experiments.register(app)
+
+# Where the terminal takes ASCII alone, as in a C locale, what it cannot show is spelt out rather than raised.
+for _stream in (sys.stdout, sys.stderr):
+    if isinstance(_stream, TextIOWrapper):
+        _stream.reconfigure(errors="backslashreplace")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import one_of, positive
+from fedlin.checks import one_of, positive, shape_of, shown
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import AXES, CURVES, Result, first
@@ -234,12 +234,14 @@ def compare(
     """
     one_of("measure", measure, MEASURES)
     if not isinstance(results, Mapping) or not results:
-        raise ArgumentError(f'results = {results!r} is not allowed: give {{"FedLin": result, ...}} with one or more.')
+        raise ArgumentError(
+            f'results = {shown(results)} is not allowed: give {{"FedLin": result, ...}} with one or more.'
+        )
     runs = {str(method): _runs(method, given) for method, given in results.items()}
     for method_runs in runs.values():
         for run in method_runs:
             getattr(run, measure)  # raises where it is not known, and says what to use instead
-    goals = [targets] if np.ndim(targets) == 0 else list(targets)  # type: ignore[arg-type]
+    goals = list(targets) if isinstance(targets, Sequence | np.ndarray) and shape_of("targets", targets) else [targets]
     if not goals:
         raise ArgumentError("targets is empty: give one or more numbers above 0.")
     ordered = sorted({positive("targets", goal) for goal in goals}, reverse=True)
@@ -248,9 +250,9 @@ def compare(
 
 def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
     listed = (given,) if isinstance(given, Result) else given
-    if not isinstance(listed, Sequence) or not listed or not all(isinstance(run, Result) for run in listed):
+    if not isinstance(listed, Sequence) or not len(listed) or not all(isinstance(run, Result) for run in listed):
         raise ArgumentError(
-            f"results[{method!r}] = {given!r} is not allowed: give a Result, or a list with one for each seed."
+            f"results[{method!r}] = {shown(given)} is not allowed: give a Result, or a list with one for each seed."
         )
     return tuple(listed)
 

@@ -26,17 +26,29 @@ _COUNTED = 256  # up to this many entries, counting who is larger beats XLA's so
 
 @dataclass(frozen=True)
 class Compressor:
-    """An encoder with what is known about it; `check` refuses a dimension it cannot serve."""
+    """An encoder with what is known about it.
+
+    Attributes:
+        name: how it is written; a federation and checkpoints take two of equal names for the same.
+        encode: (key, vector) to a payload, as traced code.
+        delta: δ of the dimension, where C is a contraction.
+        omega: ω of the dimension, where C is unbiased.
+        check: refuses a dimension it cannot serve.
+        lossless: whether C(v) = v.
+        mechanism: what makes the vector private, where something does.
+        uncompressed: of a mechanism, the same without the compression that follows it.
+        selects: whether some of the entries are sent as they are, so that their values can be cast.
+    """
 
     name: str
     encode: Callable[[Key, Vector], Payload]
-    delta: Callable[[int], float] | None = None  # δ, where C is a contraction
-    omega: Callable[[int], float] | None = None  # ω, where C is unbiased
+    delta: Callable[[int], float] | None = None  # δ
+    omega: Callable[[int], float] | None = None  # ω
     check: Callable[[int], None] = lambda dim: None
     lossless: bool = False
-    mechanism: Mechanism | None = None  # where what is sent is private
-    uncompressed: "Compressor | None" = None  # a mechanism without the compression that follows it
-    selects: bool = False  # sends some of the entries as they are, so that their values can be cast
+    mechanism: Mechanism | None = None
+    uncompressed: "Compressor | None" = None
+    selects: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -55,6 +67,9 @@ class Compressor:
 def identity() -> Compressor:
     """No compression: δ = 1.
 
+    Returns:
+        The compressor that sends a vector as it is.
+
     >>> identity().delta(100)
     1.0
     """
@@ -70,6 +85,12 @@ def identity() -> Compressor:
 
 def top_k(k: int) -> Compressor:
     """The k entries of largest magnitude, ties to the lower index; ‖C(v) - v‖² ≤ (1 - k/d) ‖v‖², δ = d/k.
+
+    Args:
+        k: how many entries are sent, at most d.
+
+    Returns:
+        The compressor, biased.
 
     >>> import numpy as np
     >>> top_k(2)(None, np.array([3.0, -4.0, 1.0, 4.0])).tolist()
@@ -88,7 +109,14 @@ def _top_k(k: int) -> Compressor:
 
 
 def rand_k(k: int, unbiased: bool = False) -> Compressor:
-    """k entries drawn uniformly without replacement; scaled by d/k if `unbiased` (then ω = d/k - 1).
+    """k entries drawn uniformly without replacement: δ = d/k, or ω = d/k - 1 where they are scaled by d/k.
+
+    Args:
+        k: how many entries are sent, at most d.
+        unbiased: whether they are scaled by d/k.
+
+    Returns:
+        The compressor.
 
     >>> rand_k(5).delta(20)
     4.0
@@ -115,6 +143,13 @@ def cast(dtype: str, inner: Compressor = identity()) -> Compressor:  # noqa: B00
     Values are scaled by a power of two (exact, sent in two bytes), so that none overflows. An entry then errs by at
     most u of itself, or is below the range and errs by at most s of the largest: ε² = u² + d s², for float16 u = 2⁻¹¹
     and s = 2⁻²⁸. The vector decodes in its own precision, and what rounding took is in the link's memory.
+
+    Args:
+        dtype: "float32" or "float16".
+        inner: a compressor that sends entries as they are: identity(), top_k(k) or rand_k(k).
+
+    Returns:
+        The compressor, biased.
 
     >>> import numpy as np
     >>> cast("float16", top_k(2)).encode(None, np.array([1e6, 2.0, 3e-6], np.float32)).size()
@@ -155,6 +190,12 @@ def quantize(levels: int) -> Compressor:
 
     ω = min(d/s², √d/s). Alistarh et al., QSGD, NeurIPS 2017, Lemma 3.1.
 
+    Args:
+        levels: s, how many magnitudes above zero there are.
+
+    Returns:
+        The compressor, unbiased.
+
     >>> quantize(4).omega(16)
     1.0
     """
@@ -184,6 +225,9 @@ def sign() -> Compressor:
 
     Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019. Zero counts as positive.
 
+    Returns:
+        The compressor, biased.
+
     >>> import numpy as np
     >>> sign()(None, np.array([1.0, -3.0])).tolist()
     [2.0, -2.0]
@@ -204,6 +248,9 @@ def natural() -> Compressor:
     2^e ≤ |v_j| ≤ 2^{e+1} goes up with probability |v_j|/2^e - 1, and sign and exponent are all that is sent. Below the
     least normal number it goes to that or to zero; above the largest power of two it stays there, which alone is
     biased. Horváth et al., Natural Compression for Distributed Deep Learning, 2019, Definition 1 and Theorem 1.
+
+    Returns:
+        The compressor, unbiased.
 
     >>> import jax, numpy as np
     >>> natural()(jax.random.key(0), np.array([4.0, -0.25, 0.0])).tolist()

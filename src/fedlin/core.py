@@ -20,8 +20,10 @@ Gradient descent in it, with one phase:
 [34.333333]
 """
 
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
@@ -50,7 +52,8 @@ class Descend(Protocol):
     """Local work: `steps` times x ← x - eta (∇f_i(x) + shift + pull (x - center)), from x = start.
 
     `steps` and `eta` are the plan's τ_i and η_i unless given, `center` is `start` unless given. With an `anchor`
-    each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy.
+    each step takes ∇f_i(x) - ∇f_i(anchor), both over the same draw where the oracle is noisy. `change`, where given,
+    is applied to the gradient of every step, or to that difference.
     """
 
     def __call__(
@@ -63,6 +66,7 @@ class Descend(Protocol):
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
+        change: Callable[[Vector], Vector] | None = None,
     ) -> Vector: ...
 
 
@@ -123,7 +127,18 @@ class Phase(Generic[S, C]):
     gradient: Callable[[S], Vector] | None = None
 
 
-@dataclass(frozen=True)
+class Requirement(StrEnum):
+    """What an algorithm may need; who runs or wraps it looks before anything is compiled."""
+
+    PROX = "an exact proximal operator"
+    ONE_STEP_SIZE = "one step size for all clients"
+    ONE_STEP_COUNT = "one number of local steps for all clients"
+    EVERY_CLIENT = "every client in every round"
+    STRONG_CONVEXITY = "a strongly convex problem"
+    OWN_MODEL = "to begin each round with the model it ended the last one with"
+
+
+@dataclass(frozen=True, repr=False)
 class Algorithm(Generic[S, C]):
     """A method as pure functions; `opening`, where given, replaces `phases` in the first round only."""
 
@@ -132,29 +147,26 @@ class Algorithm(Generic[S, C]):
     init_client: Callable[[Vector], C]
     phases: tuple[Phase[S, C], ...]
     opening: tuple[Phase[S, C], ...] | None = None
-    requires: frozenset[str] = frozenset()
+    requires: frozenset[Requirement] = frozenset()
     check: Callable[[int], None] = lambda dim: None  # refuses a dimension it cannot serve
     mechanisms: tuple[Mechanism | None, ...] = ()  # of each phase's upload; empty where none is private
-    recipe: "Recipe | None" = field(default=None, compare=False, repr=False)
+    recipe: "Recipe | None" = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return self.name
 
     def phases_in(self, opening: bool) -> tuple[Phase[S, C], ...]:
         """The phases of the first round, if `opening`, or of a later one."""
         return self.opening if opening and self.opening is not None else self.phases
 
 
-# What an algorithm may require of the run; engines check it before anything is compiled.
-PROX = "an exact proximal operator"
-ONE_STEP_SIZE = "one step size for all clients"
-ONE_STEP_COUNT = "one number of local steps for all clients"
-EVERY_CLIENT = "every client in every round"
-STRONG_CONVEXITY = "a strongly convex problem"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """How an algorithm was made: engines rebuild it with traced numbers, so that a new β needs no new program.
 
-    `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem.
+    `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem. Of an
+    argument that is a method itself, as a wrapper has one, its recipe is in the structure and its numbers are among
+    the numbers, named "argument.number".
     """
 
     build: Callable[..., Algorithm[Any, Any]]
@@ -163,4 +175,38 @@ class Recipe:
 
     def with_numbers(self, numbers: Numbers) -> Algorithm[Any, Any]:
         """The algorithm with these numbers in place, concrete or traced."""
-        return self.build(**dict(self.structure), **numbers)
+        arguments = dict(self.structure)
+        for argument, value in self.structure:
+            if isinstance(value, Recipe):
+                first = f"{argument}."
+                inner = {name.removeprefix(first): n for name, n in numbers.items() if name.startswith(first)}
+                arguments[argument] = value.with_numbers(inner)
+        return self.build(**arguments, **{name: number for name, number in numbers.items() if "." not in name})
+
+    def __repr__(self) -> str:
+        # The same in every process: checkpoints and federations compare it.
+        return f"{self.build.__name__}{self.structure!r}"
+
+
+Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
+
+
+def structure(algorithm: Algorithm[Any, Any]) -> Structure:
+    """What of an algorithm fixes its program."""
+    return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
+
+
+def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
+    """The algorithm of this structure with these numbers, concrete or traced."""
+    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
+
+
+def __getattr__(name: str) -> Requirement:
+    if name in Requirement.__members__ and name != "OWN_MODEL":
+        warnings.warn(
+            f"fedlin.core.{name} is now fedlin.core.Requirement.{name}, and goes in version 0.3.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return Requirement[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,6 +32,17 @@ class CheckpointError(FedLinError):
     """A checkpoint or a saved result cannot be read, or belongs to another run."""
 
 
+class OtherRunError(CheckpointError):
+    """A checkpoint was made by a run with other settings; `differing` names them."""
+
+    def __init__(self, path: object, differing: list[str]) -> None:
+        self.differing = differing
+        super().__init__(
+            f"{path} belongs to another run, one with another {', another '.join(differing)}. "
+            "Run it with the settings it was made with, or name another file."
+        )
+
+
 class DamagedError(CheckpointError):
     """A file was cut off or changed after it was written."""
 

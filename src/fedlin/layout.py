@@ -7,7 +7,7 @@ lie blocks of clients. On a GPU step-major is right; on a CPU the rule below was
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedlin.checks import one_of
 
+T = TypeVar("T")
 NEAR = 2**20  # bytes a core keeps close (its L2 cache)
 SHARED = 2**25  # bytes the cores keep together (their L3 cache)
 WORTHWHILE = 2**15  # bytes of a client from which one step outweighs what a loop over clients costs
@@ -73,6 +74,47 @@ def sum_over_clients(weighted: Sequence[tuple[Any, Any]], mesh: Mesh | None = No
     sums: list[Any] = jax.shard_map(everywhere, mesh=mesh, in_specs=SHARED_OUT, out_specs=EVERYWHERE, check_vma=False)(
         weighted
     )
+    return sums
+
+
+def sum_over_blocks(function: Callable[..., T], block: int | None, mesh: Mesh | None = None) -> Callable[..., T]:
+    """`function`, a sum over the clients of its arguments' leading axis, for `block` clients at a time.
+
+    The devices of `mesh`, where there are several, each sum over an equal share of the clients.
+    """
+
+    def here(*arguments: Any) -> T:
+        clients = len(jax.tree.leaves(arguments)[0])
+        if block is None or block >= clients:
+            return function(*arguments)
+        whole = clients // block * block
+        blocks = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, block, *leaf.shape[1:]), arguments)
+        zero = jax.tree.map(lambda sum_: jnp.zeros(sum_.shape, sum_.dtype), jax.eval_shape(function, *arguments))
+        total: T
+        total, _ = jax.lax.scan(lambda sums, part: (_plus(sums, function(*part)), None), zero, blocks)
+        if whole < clients:
+            total = _plus(total, function(*jax.tree.map(lambda leaf: leaf[whole:], arguments)))
+        return total
+
+    def everywhere(*arguments: Any) -> T:
+        parts, restore = ravel_pytree(here(*arguments))
+        total: T = restore(jax.lax.psum(parts, CLIENTS))  # type: ignore[no-untyped-call]
+        return total
+
+    def shared(*arguments: Any) -> T:
+        assert mesh is not None
+        if len(jax.tree.leaves(arguments)[0]) % mesh.size:
+            return here(*arguments)
+        total: T = jax.shard_map(everywhere, mesh=mesh, in_specs=SHARED_OUT, out_specs=EVERYWHERE, check_vma=False)(
+            *arguments
+        )
+        return total
+
+    return here if mesh is None else shared
+
+
+def _plus(total: T, more: T) -> T:
+    sums: T = jax.tree.map(jnp.add, total, more)
     return sums
 
 

@@ -12,12 +12,13 @@ from many clients keeps one memory, the mean of theirs, and takes the mean messa
 | shifted | p = C(v - h), h ← h + α p | v̂ = h + p, h ← h + α p |
 
 Error feedback is the paper's ρ_i and e (Algorithm 1, lines 11-15); innovation is EF21 (Richtárik et al.,
-NeurIPS 2021); shifted is DIANA (Mishchenko et al., 2019).
+NeurIPS 2021); shifted is DIANA (Mishchenko et al., 2019). A new link is one function that returns a `Link`.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,95 +29,111 @@ from fedlin.core import Central, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Payload
 
-Memory = Vector | None  # None where nothing is remembered
-Rule = Literal["plain", "error_feedback", "innovation", "shifted"]
+Memory = Any  # a pytree of arrays; None where nothing is remembered
 _NOISE = 0x7FFFFFFE  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
+
+
+class Receive(Protocol):
+    """The receiver's part: its estimate of the value sent and its next memory, from the decoded message.
+
+    At the server the message is the mean of many, and `central` says whose: where some clients are absent the mean is
+    over those who answered and the memory is the mean over all, since the absent ones' memories have not moved.
+    """
+
+    def __call__(self, memory: Memory, message: Vector, central: Central | None = None, /) -> tuple[Vector, Memory]: ...
+
+
+def _nothing(like: Vector) -> Memory:
+    """No memory."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A compressor and the rule by which both ends remember."""
+    """What both ends of a message do and remember, as functions, and the facts that methods ask for.
 
-    compressor: Compressor
-    rule: Rule
-    alpha: float
+    Attributes:
+        name: how it is written; two links of equal names are taken for the same by a federation and by checkpoints.
+        send: (key, the sender's memory, value) to the payload and the sender's next memory, as traced code.
+        receive: (the receiver's memory, the decoded message, central) to the estimate and the receiver's next memory.
+        sender: the sender's memory before the first message, from a vector of the value's shape.
+        receiver: the same of the receiver. At a server that hears many clients it has to follow the mean of theirs.
+        check: refuses a dimension it cannot serve.
+        lossless: whether every value arrives exactly, whatever came before.
+        tracks: whether the receiver remembers. It then must not miss a message, and its memory is the sender's.
+        full: the same memories with nothing left out of the message, which is how a link starts; None if it is itself.
+        mechanism: what makes the value private, where something does.
+    """
+
+    name: str
+    send: Callable[[Key, Memory, Vector], tuple[Payload, Memory]]
+    receive: Receive
+    sender: Callable[[Vector], Memory] = _nothing
+    receiver: Callable[[Vector], Memory] = _nothing
+    check: Callable[[int], None] = lambda dim: None
+    lossless: bool = False
+    tracks: bool = False
+    full: "Link | None" = None
+    mechanism: Mechanism | None = None
 
     def __repr__(self) -> str:
-        alpha = f", alpha={self.alpha}" if self.rule == "shifted" else ""
-        return f"{self.rule}({self.compressor}{alpha})"
-
-    @property
-    def lossless(self) -> bool:
-        """Whether every value arrives exactly, whatever came before."""
-        return self.compressor.lossless and self.rule != "shifted"
-
-    @property
-    def tracks(self) -> bool:
-        """Whether the receiver must remember, and so must not miss a message."""
-        return self.rule in ("innovation", "shifted")
+        return self.name
 
     @property
     def dense(self) -> "Link":
         """The same memories with nothing left out of the message: how a link starts or recovers."""
-        return replace(self, compressor=self.compressor.dense)
-
-    def check(self, dim: int) -> None:
-        """Refuse a dimension the compressor cannot serve."""
-        self.compressor.check(dim)
-
-    def sender(self, like: Vector) -> Memory:
-        """The sender's memory before the first message."""
-        return None if self.rule == "plain" else jnp.zeros_like(like)
-
-    def receiver(self, like: Vector) -> Memory:
-        """The receiver's memory before the first message."""
-        return jnp.zeros_like(like) if self.tracks else None
-
-    def send(self, key: Key, memory: Memory, value: Vector) -> tuple[Payload, Memory]:
-        """Encode `value` against the sender's memory."""
-        if memory is None:
-            return self.compressor.encode(key, value), None
-        if self.rule == "error_feedback":
-            total = value + memory
-            payload = self.compressor.encode(key, total)
-            return payload, total - payload.decode()
-        payload = self.compressor.encode(key, value - memory)
-        return payload, memory + self.alpha * payload.decode()
-
-    def receive(self, memory: Memory, message: Vector, central: Central | None = None) -> tuple[Vector, Memory]:
-        """The estimate of the value sent, from the decoded message, or from the mean of many at the server.
-
-        Where some clients are absent the mean is over those who answered, and the memory is the mean over
-        all: the absent ones' memories have not moved.
-        """
-        if memory is None:
-            return self._hide(message, central), None
-        participation = 1.0 if central is None else central.participation
-        moved = memory + self.alpha * participation * message
-        return (moved if self.rule == "innovation" else memory + message), moved
-
-    def _hide(self, mean: Vector, central: Central | None) -> Vector:
-        mechanism = self.compressor.mechanism
-        if mechanism is None or not mechanism.central:
-            return mean
-        if central is None:
-            raise ArgumentError(f"{self} adds its noise to the mean of many uploads: use it on an uplink.")
-        draw = jax.random.normal(jax.random.fold_in(central.key, _NOISE), mean.shape, mean.dtype)
-        return mean + 2 * mechanism.clip * mechanism.noise * central.largest * draw
+        return self if self.full is None else self.full
 
 
 def plain(compressor: Compressor) -> Link:
     """Forget what was not sent: C(v).
 
+    Args:
+        compressor: C.
+
+    Returns:
+        The link.
+
     >>> from fedlin.compressors import top_k
     >>> plain(top_k(1))
     plain(top_k(1))
     """
-    return _link(_known(compressor), "plain")
+    return _plain(_known(compressor))
+
+
+@cache
+def _plain(compressor: Compressor) -> Link:
+    mechanism = compressor.mechanism
+
+    def send(key: Key, memory: Memory, value: Vector) -> tuple[Payload, Memory]:
+        return compressor.encode(key, value), None
+
+    def receive(memory: Memory, message: Vector, central: Central | None = None) -> tuple[Vector, Memory]:
+        if mechanism is None or not mechanism.central:
+            return message, None
+        if central is None:
+            raise ArgumentError(f"plain({compressor}) adds its noise to the mean of many uploads: use it on an uplink.")
+        draw = jax.random.normal(jax.random.fold_in(central.key, _NOISE), message.shape, message.dtype)
+        return message + 2 * mechanism.clip * mechanism.noise * central.largest * draw, None
+
+    return Link(
+        f"plain({compressor})",
+        send,
+        receive,
+        check=compressor.check,
+        lossless=compressor.lossless,
+        full=None if compressor.dense == compressor else _plain(compressor.dense),
+        mechanism=mechanism,
+    )
 
 
 def error_feedback(compressor: Compressor) -> Link:
     """Add what was not sent to the next value: C(v + ρ).
+
+    Args:
+        compressor: C, without noise of its own.
+
+    Returns:
+        The link.
 
     >>> import numpy as np
     >>> from fedlin.compressors import top_k
@@ -129,11 +146,38 @@ def error_feedback(compressor: Compressor) -> Link:
         raise ArgumentError(
             f"error_feedback({compressor}) would send its noise again to take it back: use plain or innovation."
         )
-    return _link(compressor, "error_feedback")
+    return _error_feedback(compressor)
+
+
+@cache
+def _error_feedback(compressor: Compressor) -> Link:
+    def send(key: Key, memory: Memory, value: Vector) -> tuple[Payload, Memory]:
+        total = value + memory
+        payload = compressor.encode(key, total)
+        return payload, total - payload.decode()
+
+    def receive(memory: Memory, message: Vector, central: Central | None = None) -> tuple[Vector, Memory]:
+        return message, None
+
+    return Link(
+        f"error_feedback({compressor})",
+        send,
+        receive,
+        sender=jnp.zeros_like,
+        check=compressor.check,
+        lossless=compressor.lossless,
+        full=None if compressor.dense == compressor else _error_feedback(compressor.dense),
+    )
 
 
 def innovation(compressor: Compressor) -> Link:
     """Send what changed since the receiver's last estimate: C(v - h).
+
+    Args:
+        compressor: C; noise of its own has to come from the client.
+
+    Returns:
+        The link.
 
     >>> import numpy as np
     >>> from fedlin.compressors import top_k
@@ -142,32 +186,59 @@ def innovation(compressor: Compressor) -> Link:
     >>> memory.tolist()  # what the receiver knows by now
     [3.0, 0.0]
     """
-    return _link(_own_noise(_known(compressor), "innovation"), "innovation")
+    return _difference(_own_noise(_known(compressor), "innovation"), None)
 
 
 def shifted(compressor: Compressor, alpha: float) -> Link:
     """Send the difference to a shift that follows slowly: C(v - h), h ← h + α C(v - h).
 
+    Args:
+        compressor: C; noise of its own has to come from the client.
+        alpha: α in (0, 1], how fast the shift follows.
+
+    Returns:
+        The link.
+
     >>> from fedlin.compressors import top_k
     >>> shifted(top_k(1), 0.5)
     shifted(top_k(1), alpha=0.5)
     """
-    return _link(
-        _own_noise(_known(compressor), "shifted"),
-        "shifted",
-        real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]"),
-    )
+    pace = real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]")
+    return _difference(_own_noise(_known(compressor), "shifted"), pace)
 
 
 @cache
-def _link(compressor: Compressor, rule: Rule, alpha: float = 1.0) -> Link:
-    return Link(compressor, rule, alpha)
+def _difference(compressor: Compressor, alpha: float | None) -> Link:
+    """Both links that send differences: to the last estimate, or to a shift that follows at the pace α."""
+    pace = 1.0 if alpha is None else alpha
+
+    def send(key: Key, memory: Memory, value: Vector) -> tuple[Payload, Memory]:
+        payload = compressor.encode(key, value - memory)
+        return payload, memory + pace * payload.decode()
+
+    def receive(memory: Memory, message: Vector, central: Central | None = None) -> tuple[Vector, Memory]:
+        participation = 1.0 if central is None else central.participation
+        moved = memory + pace * participation * message
+        return (moved if alpha is None else memory + message), moved
+
+    return Link(
+        f"innovation({compressor})" if alpha is None else f"shifted({compressor}, alpha={alpha})",
+        send,
+        receive,
+        sender=jnp.zeros_like,
+        receiver=jnp.zeros_like,
+        check=compressor.check,
+        lossless=compressor.lossless and alpha is None,
+        tracks=True,
+        full=None if compressor.dense == compressor else _difference(compressor.dense, alpha),
+        mechanism=compressor.mechanism,
+    )
 
 
-def _own_noise(compressor: Compressor, rule: str) -> Compressor:
+def _own_noise(compressor: Compressor, link: str) -> Compressor:
     if compressor.mechanism is not None and compressor.mechanism.central:
         raise ArgumentError(
-            f"{rule}({compressor}) would add up the server's noise round after round: use plain, or where='local'."
+            f"{link}({compressor}) would add up the server's noise round after round: use plain, or where='local'."
         )
     return compressor
 
@@ -196,5 +267,5 @@ def as_link(value: Link | Compressor, name: str) -> Link:
 
 def private(*uplinks: Link) -> tuple[Mechanism | None, ...]:
     """The mechanism of each uplink, or nothing where none of them is private."""
-    mechanisms = tuple(link.compressor.mechanism for link in uplinks)
+    mechanisms = tuple(link.mechanism for link in uplinks)
     return mechanisms if any(mechanisms) else ()

@@ -1,14 +1,20 @@
-"""Encoded vectors, as they go on the wire: their arrays decode to a vector, and their bytes are known from shapes."""
+"""Encoded vectors, as they go on the wire: their arrays decode to a vector, and their bytes are known from shapes.
+
+A payload is any class with `decode`, `size` and `validate` that JAX knows as a pytree of arrays
+(`jax.tree_util.register_dataclass`). Its arrays travel as they are, and whatever else it holds both sides know.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlin.core import Message, Vector
+from fedlin.errors import NotFiniteError, WireError
 
 
 class Size(NamedTuple):
@@ -21,6 +27,24 @@ class Size(NamedTuple):
     def total(self) -> int:
         """All bytes of the message."""
         return self.values + self.indices
+
+
+@runtime_checkable
+class Payload(Protocol):
+    """An encoded vector; a class that inherits from this one needs `decode` alone."""
+
+    def decode(self) -> Vector:
+        """The vector, as traced code."""
+
+    def size(self) -> Size:
+        """The bytes that travel, from shapes alone; all count as values unless the class says otherwise."""
+        return Size(sum(map(array_bytes, jax.tree.leaves(self))), 0)
+
+    def validate(self) -> None:
+        """Refuse, by a `WireError`, arrays that no encoder makes: called on NumPy arrays that came over the network.
+
+        Their shapes and types are right and their numbers finite already.
+        """
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=[])
@@ -36,7 +60,10 @@ class Dense:
 
     def size(self) -> Size:
         """d values, no index."""
-        return Size(_bytes(self.values), 0)
+        return Size(array_bytes(self.values), 0)
+
+    def validate(self) -> None:
+        """Any finite numbers will do."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["dim"])
@@ -54,7 +81,13 @@ class Sparse:
 
     def size(self) -> Size:
         """k values and k indices of the smallest unsigned integer type that counts to d."""
-        return Size(_bytes(self.values), _bytes(self.indices))
+        return Size(array_bytes(self.values), array_bytes(self.indices))
+
+    def validate(self) -> None:
+        """Refuse an index that is no entry's, or that stands twice."""
+        indices: Any = self.indices
+        if indices.max() >= self.dim or np.unique(indices).size != indices.size:
+            raise WireError(f"a sparse payload has an index beyond its {self.dim} entries, or the same one twice.")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["payload", "exponent"], meta_fields=["dtype"])
@@ -74,7 +107,16 @@ class Narrow:
     def size(self) -> Size:
         """The narrow values, their indices, and two bytes of exponent."""
         values, indices = self.payload.size()
-        return Size(values + _bytes(self.exponent), indices)
+        return Size(values + array_bytes(self.exponent), indices)
+
+    def validate(self) -> None:
+        """Refuse an exponent that makes an entry infinite, and what the narrow payload refuses."""
+        self.payload.validate()
+        # In NumPy, which has double precision whatever JAX is set to.
+        with np.errstate(over="ignore"):
+            wide = np.ldexp(np.asarray(self.payload.values).astype(self.dtype), np.asarray(self.exponent))
+        if not np.all(np.isfinite(wide)):
+            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["scale", "codes"], meta_fields=["dim", "bits", "levels"])
@@ -97,7 +139,14 @@ class Packed:
 
     def size(self) -> Size:
         """The scale and ⌈d · bits / 8⌉ bytes of codes."""
-        return Size(_bytes(self.scale) + _bytes(self.codes), 0)
+        return Size(array_bytes(self.scale) + array_bytes(self.codes), 0)
+
+    def validate(self) -> None:
+        """Refuse a code that stands for no level."""
+        flags = _used_bits(self.codes, self.dim * self.bits)
+        places = 1 << np.arange(self.bits - 1, -1, -1)
+        if np.any(flags.reshape(self.dim, self.bits) @ places > 2 * self.levels):
+            raise WireError(f"a packed payload has a code beyond the {2 * self.levels + 1} that there are.")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "dtype"])
@@ -119,13 +168,17 @@ class Powers:
 
     def size(self) -> Size:
         """⌈12d/8⌉ bytes in double precision, ⌈9d/8⌉ in single."""
-        return Size(_bytes(self.codes), 0)
+        return Size(array_bytes(self.codes), 0)
+
+    def validate(self) -> None:
+        """Refuse the exponent by which IEEE 754 writes infinity."""
+        bits = 1 + np.finfo(self.dtype).nexp
+        exponents = _used_bits(self.codes, self.dim * bits).reshape(self.dim, bits)[:, 1:]
+        if np.any(np.all(exponents == 1, axis=1)):
+            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
 
 
-Payload = Dense | Sparse | Narrow | Packed | Powers
-
-
-def is_payload(node: Any) -> bool:
+def is_payload(node: object) -> TypeGuard[Payload]:
     """Whether a node of a message is an encoded vector."""
     return isinstance(node, Payload)
 
@@ -138,8 +191,21 @@ def decode(message: Message) -> Message:
 def size(message: Message) -> Size:
     """Exact bytes of a message, from shapes alone: works on arrays and on abstract shapes."""
     nodes = jax.tree.leaves(message, is_leaf=is_payload)
-    sizes = [n.size() if is_payload(n) else Size(_bytes(n), 0) for n in nodes]
+    sizes = [n.size() if is_payload(n) else Size(array_bytes(n), 0) for n in nodes]
     return Size(sum(s.values for s in sizes), sum(s.indices for s in sizes))
+
+
+def validate(message: Message) -> None:
+    """Refuse a message that came over the network if one of its payloads refuses its arrays."""
+    for node in jax.tree.leaves(message, is_leaf=is_payload):
+        if not is_payload(node):
+            continue
+        try:
+            node.validate()
+        except WireError:
+            raise
+        except ValueError as cause:
+            raise WireError(f"a {type(node).__name__} payload is not as its encoder makes it: {cause}") from cause
 
 
 def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
@@ -156,5 +222,14 @@ def unpack_bits(packed: jax.Array, dim: int, bits: int) -> jax.Array:
     return jnp.sum(flags.astype(jnp.int32) * places[None], axis=1, dtype=jnp.int32)
 
 
-def _bytes(array: Any) -> int:
+def array_bytes(array: Any) -> int:
+    """The bytes of an array, concrete or abstract."""
     return int(np.prod(array.shape, dtype=np.int64)) * int(np.dtype(array.dtype).itemsize)
+
+
+def _used_bits(codes: Any, used: int) -> NDArray[np.uint8]:
+    """The bits in use, if those that only fill the last byte are zero."""
+    flags = np.unpackbits(np.asarray(codes))
+    if np.any(flags[used:]):
+        raise WireError(f"a packed payload has bits beyond the {used} it needs.")
+    return flags[:used]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, positive, positive_integer
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.checks import finite, fits_memory, instance_of, positive, positive_integer, random_seed
+from fedlin.errors import PlanError
 from fedlin.problems.problem import Problem
 
 
@@ -75,26 +75,38 @@ def draw_steps(clients: int, low: int, high: int, *, seed: int = 0, rounds: int 
     if high < low:
         raise PlanError(f"high = {high} is below low = {low}: give low ≤ high.")
     shape = (clients,) if rounds is None else (positive_integer("rounds", rounds), clients)
-    return _steps(np.random.default_rng(seed).integers(low, high + 1, shape))
+    fits_memory(f"τ of {clients} clients", 4 * int(np.prod(shape, dtype=object)))
+    return _steps(np.random.default_rng(random_seed(seed)).integers(low, high + 1, shape))
 
 
 def epochs(problem: Problem, number: float) -> NDArray[np.int32]:
     """τ_i = ⌈number · n_i / batch⌉: mini-batches that draw as many rows as `number` passes over client i's own.
 
+    Without replacement a pass is ⌈n_i / batch⌉ steps, or ⌊n_i / batch⌋ where its last rows are dropped.
+
+    Args:
+        problem: a problem with mini-batches.
+        number: of passes, above 0.
+
+    Returns:
+        The number of steps of every client.
+
     >>> from fedlin.problems import least_squares, minibatch
     >>> epochs(minibatch(least_squares(clients=2, dim=3, samples=50), 8), 1.5).tolist()
     [10, 10]
     """
-    if not isinstance(problem, Problem):
-        raise ArgumentError(f"problem = {problem!r:.80} is not allowed: give a fedlin Problem.")
+    instance_of("problem", problem, Problem, "a fedlin Problem")
     passes = positive("number", number)
-    batch = None if problem.sampling is None else problem.sampling.batch
-    if batch is None:
+    sampling = problem.sampling
+    if sampling is None or sampling.batch is None:
         raise PlanError(
             f"{problem!r} takes no mini-batches, so an epoch is no number of steps: "
             "give fedlin.problems.minibatch(problem, size), or count steps."
         )
-    steps = passes * problem.row_counts / batch
+    in_a_pass = problem.row_counts / sampling.batch
+    if sampling.last is not None:  # batches that are the parts of a pass
+        in_a_pass = np.floor(in_a_pass) if sampling.last == "drop" else np.ceil(in_a_pass)
+    steps = passes * in_a_pass
     # 0.1 · 30 is three steps, though floats make it a little more.
     return np.maximum(1, np.ceil(np.round(steps, 9))).astype(np.int32)
 

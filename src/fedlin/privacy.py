@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlin.checks import one_of, positive, positive_integer, real
+from fedlin.checks import instance_of, one_of, positive, positive_integer, real
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.payloads import Dense, Payload
 
 Where = Literal["local", "central"]
+LARGEST = 1e6  # ε beyond which nothing is private
 
 
 def gaussian(
@@ -137,7 +138,8 @@ def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> 
     from dp_accounting import get_sigma_gaussian
 
     releases = positive_integer("rounds", rounds) * positive_integer("phases", phases)
-    return float(get_sigma_gaussian(positive("epsilon", epsilon), _delta(delta))) * sqrt(releases)
+    bound = real("epsilon", epsilon, lambda value: 0 < value <= LARGEST, f"a number above 0, at most {LARGEST:g}")
+    return float(get_sigma_gaussian(bound, _delta(delta))) * sqrt(releases)
 
 
 def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
@@ -147,7 +149,7 @@ def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
     >>> combined(fedlin(uplink=gaussian(1.0, 3.0), model_uplink=gaussian(1.0, 4.0)))
     (2.4, False)
     """
-    found = algorithm.mechanisms
+    found = instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm").mechanisms
     bare = [phase.name for phase, mechanism in zip(algorithm.phases, found, strict=False) if mechanism is None]
     if not found or bare:
         names = ", ".join(bare or [phase.name for phase in algorithm.phases])

@@ -275,7 +275,7 @@ def estimates(instance: Problem, client: int, x: Array, draws: int) -> Array:
         data, noise = jax.tree.map(lambda leaf: jnp.asarray(leaf[client]), (instance.data, instance.noise))
         sampling, objective = instance.sampling, instance.objective
         keys = jax.random.split(jax.random.key(7), draws)
-        draw = jax.jit(jax.vmap(lambda key: sampling.grad(objective, data, noise, jnp.asarray(x), key)))
+        draw = jax.jit(jax.vmap(lambda key: sampling.slope(objective, data, noise, jnp.asarray(x), key).grad))
         return np.asarray(draw(keys))
 
 

@@ -22,22 +22,22 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 import psutil
-from test_federation_flare import free_port
 
 import fedlin
-from fedlin.deploy.flare.driver import outcome
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import MARK, PROGRAMS, Process, stop_all
-from fedlin.deploy.flare.programs import STATE, make_client
-from fedlin.deploy.project import Project, create
+from fedlin.deploy.flare.programs import make_client
+from fedlin.deploy.project import Project
+from fedlin.deploy.runs import STATE, outcome
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.status import Exchange, Standing, exchange, lines, standing
+from fedlin.deploy.status import Awaiting, Progress, lines, read_awaiting, read_progress
 from fedlin.transports.loopback import Loopback
+from local_flare import template
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.long
-Fault = Callable[["Faults"], Exchange | None]  # the moment it was aimed at, if it was
-Moment = Callable[[Exchange], bool]
+Fault = Callable[["Faults"], Awaiting | None]  # the moment it was aimed at, if it was
+Moment = Callable[[Awaiting], bool]
 PHASES = ("gradient", "model")
 SITES = ("east", "north", "south", "west")
 TIMEOUT = 3.0
@@ -52,19 +52,13 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def federation(folder: Path, links: str, rounds: int, sites: Sequence[str] = SITES) -> Project:
     """The template's federation, with this method and short timeouts."""
-    create(folder, sites, "localhost", free_port())
-    path = folder / NAME
-    text = path.read_text()
-    for old, new in {
+    changes = {
         "rounds = 200": f"rounds = {rounds}",
         'uplink = "innovation(top_k(10))"': links,
         "timeout = 60.0": f"timeout = {TIMEOUT}",
         "patience = 3600.0": "patience = 300.0",
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-    return Project.read(folder)
+    }
+    return template(folder, sites, changes)
 
 
 def undisturbed(project: Project, scratch: Path) -> Any:
@@ -73,7 +67,7 @@ def undisturbed(project: Project, scratch: Path) -> Any:
     handlers = {}
     for name in SITES:
         shutil.copytree(project.site(name), scratch / name)
-        handlers[name] = make_client(name, str(scratch / name))
+        handlers[name] = make_client(name, str(scratch / name), str(project.folder))
     return fedlin.serve(settings.algorithm, Loopback(handlers), settings.plan, settings.rounds, dim=settings.dim).x
 
 
@@ -81,12 +75,12 @@ class Missed(Exception):  # noqa: N818 - it happens
     """The moment did not come in time: the fault is tried again."""
 
 
-def inside_a_phase(now: Exchange) -> bool:
+def inside_a_phase(now: Awaiting) -> bool:
     """Some answers are in, and not all."""
     return not now.over and now.phase in PHASES and 0 < len(now.answered) < len(now.asked)
 
 
-def between_phases(now: Exchange) -> bool:
+def between_phases(now: Awaiting) -> bool:
     """The first phase is over, and the second has not begun."""
     return now.over and now.phase == PHASES[0]
 
@@ -98,13 +92,13 @@ class Faults:
         self.run = run
         self.faults = faults
         self.rng = np.random.default_rng(seed)
-        self.met: list[tuple[float, str, Exchange | None]] = []  # when, what, and the moment it was aimed at
+        self.met: list[tuple[float, str, Awaiting | None]] = []  # when, what, and the moment it was aimed at
         self.played_frozen: list[int] = []  # rounds played while a site was frozen
         self.frozen = False
         self.begun = time.monotonic()
         self._since, self._rest = 0, int(self.rng.integers(1, 4))  # the round in which all were back; rounds of peace
 
-    def __call__(self, now: Standing | None) -> None:
+    def __call__(self, now: Progress | None) -> None:
         assert time.monotonic() - self.begun < LIMIT, "the run hangs"
         done = len(self.met)
         if now is None or done == len(self.faults):
@@ -125,17 +119,17 @@ class Faults:
     def sites(self, count: int = 1) -> list[Process]:
         return [self.run.sites[name] for name in self.rng.choice(SITES, count, replace=False)]
 
-    def is_now(self, moment: Moment) -> Exchange | None:
+    def is_now(self, moment: Moment) -> Awaiting | None:
         """What the server asked last, if it is such a moment; of one that was killed, its last."""
-        now = exchange(self.run.server.kit)
+        now = read_awaiting(self.run.server.kit)
         return now if now is not None and moment(now) else None
 
     def played(self) -> int:
-        now = standing(self.run.server.kit)
+        now = read_progress(self.run.server.kit)
         assert now is not None
         return now.round
 
-    def wait_for(self, moment: Moment) -> Exchange:
+    def wait_for(self, moment: Moment) -> Awaiting:
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             now = self.is_now(moment)
@@ -180,7 +174,7 @@ def stop(members: list[psutil.Process]) -> None:
         time.sleep(0.0005)
 
 
-def end_at(faults: Faults, members: list[psutil.Process], moment: Moment) -> Exchange:
+def end_at(faults: Faults, members: list[psutil.Process], moment: Moment) -> Awaiting:
     """Kill the server's processes at this moment: they are stopped on suspicion, and go on if it has passed."""
     while True:
         faults.wait_for(moment)
@@ -194,7 +188,7 @@ def end_at(faults: Faults, members: list[psutil.Process], moment: Moment) -> Exc
         send(members, signal.SIGCONT)
 
 
-def end_in_mid_round(faults: Faults, victims: Sequence[Process]) -> Exchange:
+def end_in_mid_round(faults: Faults, victims: Sequence[Process]) -> Awaiting:
     """Kill sites that were asked and have not answered, while others have."""
     members = [member for site in victims for member in site.members()]
     names = {site.name for site in victims}
@@ -213,11 +207,11 @@ def kill_a_site(faults: Faults) -> None:
     end(faults.sites()[0].members())
 
 
-def kill_a_site_in_mid_round(faults: Faults) -> Exchange:
+def kill_a_site_in_mid_round(faults: Faults) -> Awaiting:
     return end_in_mid_round(faults, faults.sites())
 
 
-def kill_two_sites_in_mid_round(faults: Faults) -> Exchange:
+def kill_two_sites_in_mid_round(faults: Faults) -> Awaiting:
     return end_in_mid_round(faults, faults.sites(2))
 
 
@@ -225,15 +219,15 @@ def kill_a_sites_job(faults: Faults) -> None:
     end(faults.jobs(faults.sites()[0]))
 
 
-def kill_the_server_inside_a_phase(faults: Faults) -> Exchange:
+def kill_the_server_inside_a_phase(faults: Faults) -> Awaiting:
     return end_at(faults, faults.run.server.members(), inside_a_phase)
 
 
-def kill_the_server_between_phases(faults: Faults) -> Exchange:
+def kill_the_server_between_phases(faults: Faults) -> Awaiting:
     return end_at(faults, faults.run.server.members(), between_phases)
 
 
-def kill_the_servers_job_inside_a_phase(faults: Faults) -> Exchange:
+def kill_the_servers_job_inside_a_phase(faults: Faults) -> Awaiting:
     return end_at(faults, faults.jobs(faults.run.server), inside_a_phase)
 
 
@@ -374,7 +368,7 @@ def test_a_site_that_never_comes_back_is_let_go(folder: Path, monkeypatch: pytes
         while (found := outcome(project.server)) is None:
             assert time.monotonic() - begun < LIMIT, "the run hangs"
             run.driver.advance()
-            now = standing(project.server)
+            now = read_progress(project.server)
             if faults and now is not None and now.round >= faults[0][0]:
                 end(faults.pop(0)[1].members())
             if not run.server.alive():  # the site is not started again

@@ -1,6 +1,7 @@
 """A federation's folder and settings, without starting anything."""
 
 import json
+import re
 import signal
 import socket
 import stat
@@ -17,19 +18,20 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
-from fedlin.deploy.deploy_cli import _Lines
 from fedlin.deploy.flare.certificates import check_certificate
-from fedlin.deploy.flare.driver import Driver, outcome
+from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import check_port
-from fedlin.deploy.flare.programs import STATE, load_client, make_client, run_server
+from fedlin.deploy.flare.programs import load_client, make_client, run_server
 from fedlin.deploy.flare.remote import attend
 from fedlin.deploy.project import Project
+from fedlin.deploy.runs import STATE, outcome
+from fedlin.deploy.screen import Screen
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.site_template import client_text, settings_text
 from fedlin.deploy.starting_model import read_start
-from fedlin.deploy.status import Standing, exchange, standing
+from fedlin.deploy.status import Progress, lines, read_awaiting, read_progress, read_status
 from fedlin.engines.federation.round_log import LOG
-from fedlin.errors import DeployError, FederationError
+from fedlin.errors import DeployError
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.transport import Handler
 from template_data import drawn_problem
@@ -52,16 +54,20 @@ def test_the_plan_follows_the_names() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"extra": {}}, r"\[extra\] is not known: use \[run\]"),
-        ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run.round is not known"),
+        ({"extra": {}}, "no table is called 'extra'. Known: algorithm, policy, run, sites"),
+        ({"run": {"rounds": 9, "dim": 3, "round": 1}}, "run: no key is called 'round': did you mean 'rounds'"),
         ({"run": {"dim": 3}}, "run.rounds is missing"),
-        ({"run": {"rounds": 9}}, "run.dim is missing: give it, or run.start"),
-        ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: name a .npy"),
+        ({"run": {"rounds": 9}}, "run: give dim, .* start, a file with the model .* or after"),
+        ({"run": {"rounds": 9, "start": "../start.npy"}}, r"run.start = '../start.npy' is not allowed: give the name"),
+        ({"run": 3}, "run = 3 is not allowed: give a table"),
         ({"run": {"rounds": 9, "dim": 3, "dtype": "float16"}}, "run.dtype = 'float16' is not allowed"),
         ({"policy": {"timeout": 0.0}}, "policy.timeout = 0.0 is not allowed"),
         ({"policy": {"forget_after": 3}}, "policy.forget_after = 3 means nothing"),
         ({"sites": {}}, "give every site its tau and eta"),
-        ({"sites": {"a": {"tau": 3}}}, "sites.a = .* is not allowed"),
+        ({"policy": {"max_share": 1.5}}, r"policy.max_share = 1.5 is not allowed: give a number in \(0, 1\]"),
+        ({"sites": {"a": {"tau": 3}}}, "sites.a.eta is missing: give a finite number above 0"),
+        ({"sites": {"a": 3}}, "sites.a = 3 is not allowed: give a table"),
+        ({"sites": {"a": {**SITE, "weight": 0.0}}}, "sites.a.weight = 0.0 is not allowed"),
         ({"sites": {"a": {"tau": 0, "eta": 0.1}}}, "tau"),
         ({"algorithm": {"name": "fedfast"}}, r"\[algorithm\]: no method is called 'fedfast': .*Known: .*fedlin"),
         ({"algorithm": {"name": 3}}, "algorithm.name = 3 is not allowed"),
@@ -118,7 +124,7 @@ def test_a_run_starts_where_its_file_says(tmp_path: Path) -> None:
     text = settings_text(["north"]).replace("dim = 20 ", 'start = "start.npy" ').replace("rounds = 200", "rounds = 3")
     (tmp_path / NAME).write_text(text)
     (tmp_path / "client.py").write_text(client_text("north", 0))
-    run_server(Loopback({"north": make_client("north", str(tmp_path))}), str(tmp_path))
+    run_server(Loopback({"north": make_client("north", str(tmp_path), str(tmp_path))}), str(tmp_path), str(tmp_path))
     told = read_settings(tmp_path)
     expected = fedlin.simulate(told.algorithm, drawn_problem(1), told.plan, 3, x0=start)
     np.testing.assert_allclose(np.load(tmp_path / "model.npy"), expected.x, rtol=1e-12)
@@ -143,7 +149,7 @@ def test_the_templates_run_as_they_are(tmp_path: Path) -> None:
         kit.mkdir()
         (kit / "client.py").write_text(client_text(name, number))
         (kit / NAME).write_text(settings_text(["north", "south"]))
-        handlers[name] = make_client(name, str(kit))
+        handlers[name] = make_client(name, str(kit), str(kit))
     told = read_settings(tmp_path / "north")
     result = fedlin.serve(told.algorithm, Loopback(handlers), told.plan, 100, dim=told.dim)
     minimiser = drawn_problem(2).minimizer
@@ -160,7 +166,7 @@ def test_the_torch_template_is_a_model_to_start_from(tmp_path: Path) -> None:
         kit.mkdir()
         (kit / "client.py").write_text(client_text(name, number, torch=True))
         (kit / NAME).write_text(settings_text(["north", "south"], torch=True))
-        clients[name] = load_client(name, kit)
+        clients[name] = load_client(name, kit, read_settings(kit))
     told = read_settings(tmp_path / "north")
     problems = [client.problem for client in clients.values()]
     np.testing.assert_array_equal(problems[0].start, problems[1].start)
@@ -175,31 +181,49 @@ def test_the_torch_template_is_a_model_to_start_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "kind", "why"),
     [
-        (None, "client.py is not there"),
-        ("WEIGHT = 2.0", r"has no function problem\(\)"),
-        ("def problem():\n    return 3", "problem = 3 is not allowed"),
-        ("secret = {}['the row of a patient']", "its client.py failed with KeyError; see the log at north"),
+        (None, "DeployError", "client.py is not there"),
+        ("WEIGHT = 2.0", "DeployError", "has no function problem()"),
+        ("def problem():\n    return ['a patient']", "ArgumentError", "problem = ['a patient'] is not allowed"),
+        ("secret = {}['a patient']", "KeyError", "'a patient'"),
     ],
 )
-def test_a_site_that_cannot_take_part_tells_the_server_why(tmp_path: Path, text: str | None, told: str) -> None:
-    """In our words: what a user's file raises may quote data."""
-    (tmp_path / NAME).write_text(settings_text(["north"]))
+def test_what_fails_at_a_site_is_told_by_its_type_and_can_be_mended(
+    tmp_path: Path, text: str | None, kind: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it says stays in the site's log, under the number that the server has; then the owner mends the file."""
+    (tmp_path / NAME).write_text(settings_text(["north"]).replace("rounds = 200", "rounds = 2"))
     if text is not None:
         (tmp_path / "client.py").write_text(text)
-    settings = read_settings(tmp_path)
-    carrier = Loopback({"north": make_client("north", str(tmp_path))})
-    with pytest.raises(FederationError, match=f"north refused to take part: .*{told}") as raised:
-        fedlin.serve(settings.algorithm, carrier, settings.plan, 1, dim=settings.dim)
-    assert "patient" not in str(raised.value)
+    site, asked = make_client("north", str(tmp_path), str(tmp_path)), 0
+
+    def mended(phase: str, payload: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            (tmp_path / "client.py").write_text(client_text("north", 0))
+        return site(phase, payload)
+
+    run_server(Loopback({"north": mended}), str(tmp_path), str(tmp_path))
+    written = (tmp_path / STATE / LOG).read_text()
+    (fault, recovered) = (line for line in lines(tmp_path) if line.get("event") in ("fault", "recovered"))
+    reference = re.fullmatch(rf"it failed with {kind} \[reference (\w+) in its log\]", fault["why"])
+    assert reference is not None
+    assert f"reference {reference[1]}: " in caplog.text
+    assert why in caplog.text
+    assert "patient" not in written
+    assert (recovered["client"], recovered["event"]) == ("north", "recovered")
+    assert outcome(tmp_path) == {"status": "done", "rounds": 2}
 
 
 def test_a_run_that_diverges_is_not_done(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(settings_text(["north"]).replace("eta = ", "eta = 9"))
     (tmp_path / "client.py").write_text(client_text("north", 0))
     with pytest.raises(DeployError, match="diverged"):
-        run_server(Loopback({"north": make_client("north", str(tmp_path))}), str(tmp_path))
+        run_server(
+            Loopback({"north": make_client("north", str(tmp_path), str(tmp_path))}), str(tmp_path), str(tmp_path)
+        )
     end = outcome(tmp_path)
     assert end is not None
     assert end["status"] == "diverged"
@@ -218,7 +242,7 @@ def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
-    assert standing(tmp_path) is None
+    assert read_progress(tmp_path) is None
     line = {
         "round": 3,
         "move": 0.5,
@@ -227,27 +251,31 @@ def test_the_log_survives_a_crash_in_mid_line(tmp_path: Path) -> None:
         "bytes_down": 2,
         "seconds": 1.0,
         "late": ["a"],
+        "answered": [],
         "attempts": 2,
     }
     (tmp_path / STATE).mkdir()
     text = json.dumps({"event": "began", "round": 0}) + "\n" + json.dumps(line) + "\n" + json.dumps(line)[:20]
     (tmp_path / STATE / LOG).write_text(text)
-    now = standing(tmp_path)
-    assert now is not None
-    assert (now.round, now.late, [event["event"] for event in now.events]) == (3, ["a"], ["began"])
-    recent = standing(tmp_path, len(json.dumps(line)) + 30)
-    assert recent is not None
-    assert (recent.round, recent.events) == (3, [])
+    now = read_status(tmp_path)
+    assert now.progress is not None
+    assert (now.progress.round, now.progress.late, [e["event"] for e in now.events]) == (3, ["a"], ["began"])
+    recent = read_status(tmp_path, len(json.dumps(line)) + 30)
+    assert (recent.progress, recent.events) == (now.progress, [])
 
 
-def test_a_round_is_shown_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """However often it is looked at, and the next one once a second has passed."""
-    seconds = iter([5.0, 5.0, 5.2, 6.1, 6.1, 9.0])
+def test_a_round_is_shown_once_and_events_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is looked at; the next round once a second has passed, an event at once, an old one never."""
+    seconds = iter([5.0, 5.0, 5.2, 6.1, 6.1, 9.0, 9.0])
     monkeypatch.setattr("time.monotonic", lambda: next(seconds))
-    show = _Lines()
+    said: list[str] = []
+    screen, events = Screen(said.append), [{"event": "resumed", "round": 0}]
     for number in (None, 1, 1, 2, 3, 3):
-        show(None if number is None else Standing(number, 0.5, None, 8, 8, 1.0, [], 1, []))
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["round 1", "round 3"]
+        if number == 2:
+            events.append({"event": "recovered", "round": 1, "client": "north", "why": "no answer"})
+            events.pop(0)  # the log is read from its end, and old lines drop out
+        screen.show(None if number is None else Progress(number, 0.5, None, 8, 8, 1.0, [], 1), None, events)
+    assert [line.split(":")[0] for line in said] == ["round 1", "after round 1", "round 3"]
 
 
 def test_the_server_tells_whom_it_waits_for(tmp_path: Path) -> None:
@@ -259,21 +287,23 @@ def test_the_server_tells_whom_it_waits_for(tmp_path: Path) -> None:
         own = fedlin.Client(algorithm, problem.client(number)).handle
 
         def answer(phase: str, payload: bytes) -> bytes:
-            seen.append((phase, exchange(tmp_path), CliRunner().invoke(app, ["federation", "status", str(tmp_path)])))
+            seen.append(
+                (phase, read_awaiting(tmp_path), CliRunner().invoke(app, ["federation", "status", str(tmp_path)]))
+            )
             return own(phase, payload)
 
         return answer
 
     (tmp_path / "startup").mkdir()
     (tmp_path / "startup" / "fed_server.json").touch()
-    assert exchange(tmp_path) is None
+    assert read_awaiting(tmp_path) is None
     carrier = Loopback({name: site(number) for number, name in enumerate(names)})
     fedlin.serve(algorithm, carrier, fedlin.Plan(1, 0.1), 2, dim=3, folder=tmp_path / STATE)
     for (phase, now, shown), awaited in zip(seen, [["a", "b"], ["b"]] * 6, strict=True):
         assert now is not None
         assert (now.phase, now.asked, now.awaited) == (phase, names, awaited)
         assert f"{phase} of round {now.round + 1}: waits for {', '.join(awaited)}; " in shown.output
-    last = exchange(tmp_path)
+    last = read_awaiting(tmp_path)
     assert last is not None
     assert (last.phase, last.round, last.awaited, last.over) == ("model", 1, [], True)
 
@@ -294,7 +324,7 @@ def test_a_certificate_nobody_would_accept_is_told_before_anything_starts(tmp_pa
     certificate.write_bytes(expired_certificate(own, "north")[0].read_bytes())
     done = CliRunner().invoke(app, ["federation", "join", str(kit)])
     assert done.exit_code == 2
-    assert "and not today: make a new folder" in done.output
+    assert "and not today: make new certificates" in done.output
     certificate.unlink()
     done = CliRunner().invoke(app, ["federation", "start", "--local", str(own.folder)])
     assert done.exit_code == 2
@@ -358,7 +388,7 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     said: list[str] = []
     assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done"}
-    assert said == ["waiting for the server", "waiting for south", "the job runs"]
+    assert said == ["waiting for the server", "waiting for south", "the job starts"]
 
 
 @pytest.mark.slow
@@ -389,18 +419,18 @@ def test_what_init_writes(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     done = CliRunner().invoke(app, ["federation", "init", "north", "south", "--out", str(folder)])
     assert done.exit_code == 0, done.output
-    assert stat.S_IMODE((folder / "authority" / "cert.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "authority" / "root.key").stat().st_mode) == 0o600
+    assert [path.name for path in (folder / "authority").rglob("*.key")] == ["root.key"]  # and no one else's
     for site in ("north", "south"):
         local = folder / "sites" / site / "local"
-        rights = json.loads((local / "authorization.json").read_text())["permissions"]
-        assert {role: (right["byoc"], right["shell_commands"]) for role, right in rights.items()} == {
-            "project_admin": ("none", "none")
-        }
+        (rights,) = json.loads((local / "authorization.json").read_text())["permissions"].values()
+        assert {name for name, who in rights.items() if who != "none"} == {"submit_job", "manage_job"}
         resources = json.loads((local / "resources.json").read_text())
         assert resources["class_list_enforcement_mode"] == "enforce"
         assert not resources["allow_log_streaming"]
     sent = sorted(path.relative_to(folder / "job").as_posix() for path in (folder / "job").rglob("*") if path.is_file())
-    assert sent == ["app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json"]
+    configs = ["config_fed_client.json", "config_fed_server.json", NAME]
+    assert sent == [*(f"app/config/{name}" for name in configs), "meta.json"]
     client = json.loads((folder / "job" / "app" / "config" / "config_fed_client.json").read_text())
     assert [part["args"] for part in client["components"]] == [{}]
     again = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder)])
@@ -409,4 +439,4 @@ def test_what_init_writes(tmp_path: Path) -> None:
     within = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder / NAME)])
     assert within.exit_code == 2
     assert "is a file" in within.output
-    np.testing.assert_equal(read_settings(folder).plan.tau, read_settings(folder / "sites" / "north").plan.tau)
+    np.testing.assert_equal(read_settings(folder).plan.tau, read_settings(folder / "job" / "app" / "config").plan.tau)

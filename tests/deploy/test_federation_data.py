@@ -15,12 +15,12 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 pytest.importorskip("torch", reason="needs PyTorch: pip install 'fedlin[torch]'")
 
 import torch
-from test_federation_flare import free_port
 
 import fedlin
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.status import lines
+from local_flare import free_port
 from realdata import DATA, data_file
 from site_data import SITES, adults, classification, digits, mnist, network
 

@@ -25,14 +25,17 @@ import fedlin
 from bad_certificates import expired_certificate
 from compilation import kept_in
 from federated_rows import MODELS, NAMES
-from fedlin.deploy.flare.driver import Driver, outcome
+from fedlin.deploy.flare.driver import Driver
+from fedlin.deploy.flare.kits import Kind
 from fedlin.deploy.flare.local_federation import LocalFederation
-from fedlin.deploy.flare.processes import Kind, Process, stop_all
+from fedlin.deploy.flare.processes import Process, stop_all
 from fedlin.deploy.flare.programs import load_client
 from fedlin.deploy.project import Project, create
+from fedlin.deploy.runs import outcome
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import lines
 from fedlin.transports.loopback import Loopback
+from local_flare import free_port, importable
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
@@ -45,16 +48,10 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  #
 @pytest.fixture(scope="module", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """FLARE's processes import what the tests do, and share what they compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with importable() as patch:
         for name, value in kept_in(tmp_path_factory.mktemp("compiled")).items():
             patch.setenv(name, value)
         yield
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Seen:
@@ -220,7 +217,7 @@ def test_the_readmes_commands_run_a_federation_that_survives_a_crash(tmp_path: P
     assert said.splitlines()[-1].startswith("done")
     assert "resumed" in [line.get("event") for line in lines(folder / "server")]
     shown, logged = (subprocess.run(words, cwd=tmp_path, check=True, capture_output=True) for words in (status, logs))
-    assert shown.stdout.startswith(b"round 30:")
+    assert shown.stdout.startswith(b"round 30 of 30:")
     assert json.loads(logged.stdout.splitlines()[-1])["round"] == 30
 
     told = read_settings(folder)
@@ -238,9 +235,9 @@ def test_a_federation_in_pytorch_runs_as_it_was_written(tmp_path: Path) -> None:
     settings = folder / "federation.toml"
     settings.write_text(settings.read_text().replace("rounds = 200", "rounds = 10"))
     subprocess.run([*federation, "start", "--local", "federation"], cwd=tmp_path, check=True, timeout=300)
-    clients = [load_client(name, folder / "sites" / name) for name in NAMES[:2]]
-    start, x = np.load(folder / "start.npy"), np.load(folder / "server" / "model.npy")
     told = read_settings(folder)
+    clients = [load_client(name, folder / "sites" / name, told) for name in NAMES[:2]]
+    start, x = np.load(folder / "start.npy"), np.load(folder / "server" / "model.npy")
     carrier = Loopback({name: client.handle for name, client in zip(NAMES, clients, strict=False)})
     expected = fedlin.serve(told.algorithm, carrier, told.plan, told.rounds, x0=start, seed=told.seed)
     np.testing.assert_allclose(x, expected.x, atol=1e-6)

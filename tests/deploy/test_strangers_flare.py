@@ -16,16 +16,14 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
-from test_federation_flare import free_port
-
 import fedlin
 from bad_certificates import expired_certificate
-from fedlin.deploy.flare.driver import outcome
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
-from fedlin.deploy.flare.programs import STATE
 from fedlin.deploy.project import Project, create
+from fedlin.deploy.runs import STATE, outcome
 from fedlin.deploy.settings import NAME, read_settings
+from local_flare import free_port
 from template_data import drawn_problem
 
 pytestmark = pytest.mark.long

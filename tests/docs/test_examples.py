@@ -17,6 +17,9 @@ EXAMPLES = ROOT / "examples"
 NEEDS = {
     "compare": (),
     "new_algorithm": (),
+    "new_compressor": (),
+    "new_link": (),
+    "new_wrapper": (),
     "federation": (),
     "jax_model": (),
     "flax_model": ("flax", "sklearn"),
@@ -26,6 +29,9 @@ NEEDS = {
 }
 SHORT = {
     "new_algorithm": ["--rounds", "50"],
+    "new_compressor": ["--rounds", "50"],
+    "new_link": ["--rounds", "20"],
+    "new_wrapper": ["--rounds", "50"],
     "federation": ["--rounds", "10"],
     "jax_model": ["--rounds", "20"],
     "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"],
@@ -33,6 +39,9 @@ SHORT = {
 SAYS = {
     "compare": "No method reaches gap 1e-06",
     "new_algorithm": "below its bound in all 50 rounds",
+    "new_compressor": "bytes up of a client in a round: 18, where whole vectors take 400",
+    "new_link": "EF-BV: gap",
+    "new_wrapper": "refused: fedsplit needs to begin each round with the model",
     "federation": "ends at the same model",
     "jax_model": "fedavg: loss",
     "mnist_cnn": "scaffold MB",

@@ -227,6 +227,15 @@ def test_a_request_that_cannot_be_met_is_one_message_and_touches_nothing(
     assert sorted(inside.rglob("*")) == before
 
 
+def test_a_terminal_of_ascii_alone_gets_every_line(inside: Path) -> None:
+    write(inside, rounds=2)
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "fedlin", "run", "experiment.toml"]
+    done = subprocess.run(command, capture_output=True, check=False, env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert rb"\u2013" in done.stdout, "the dash of a target that was not reached"
+
+
 def test_data_that_changed_since_are_told(inside: Path) -> None:
     write(inside, rounds=2, problem={"kind": "quadratic", "file": "q.npz"})
     A = np.stack([np.eye(2), 3 * np.eye(2)])

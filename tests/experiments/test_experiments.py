@@ -138,6 +138,9 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"algorithm": [{"name": "fedavg"}, {"name": "fedavg"}]}, "two runs would be called fedavg"),
         ({"rounds": "many"}, "rounds = 'many' is not allowed: give a whole number of at least 1"),
         ({"round": 3}, "no key is called 'round': did you mean 'rounds'"),
+        ({"seeds": [0, 1, 0]}, "seeds holds 0 twice"),
+        ({"rounds": 2**31}, "rounds = 2147483648 is not allowed: give a whole number of at least 1, below"),
+        ({"problem": {**SMALL["problem"], "clients": 10**9}}, r"\[problem\]: the rows of 1000000000 clients .* GiB"),
         ({"seeds": [-1]}, "seeds = -1 is not allowed: give one or more whole numbers"),
         ({"targets": [0.0]}, "targets = 0.0 is not allowed: give one or more numbers above 0"),
         ({"participation": [0.5, 1.5]}, r"participation = 1.5 is not allowed: give a number in \(0, 1\]"),
@@ -237,7 +240,7 @@ def test_weights_by_rows_make_the_minimiser_that_of_all_rows_together(tmp_path: 
         assert int(run.built.partition.table(y)["rows"].sum()) == 90
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax", "regression", "ridge"])
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "poisson", "regression", "ridge"])
 def test_drawn_clients_differ_by_alpha(kind: str) -> None:
     def spread(alpha: float) -> float:
         drawn = {"clients": 4, "dim": 3, "samples": 2000, "alpha": alpha}

@@ -6,6 +6,7 @@ from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
 
+import fedlin
 from fedlin import trackers
 from fedlin.cli import app
 
@@ -17,6 +18,13 @@ def _command(*arguments: str) -> Callable[[], str]:
         return said.getvalue()
 
     return typed
+
+
+def _exact() -> object:
+    from fedlin import Plan, gradient_descent
+    from fedlin.theory import exact
+
+    return exact.worst_case(gradient_descent(), Plan(1, 1.0), exact.Smooth(1.0, 0.1)).factor
 
 
 def _ray() -> object:
@@ -35,7 +43,9 @@ FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.transports.flare": ("flare", lambda: import_module("fedlin.transports.flare")),
     "fedlin.transports.ray": ("ray", _ray),
     "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
+    "theory.exact": ("exact", _exact),
     "playground": ("playground", _command("playground", "--no-browser")),
+    "server_optimizer": ("optax", lambda: fedlin.server_optimizer(fedlin.fedavg(), None)),
     "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
     "trackers.mlflow": ("mlflow", trackers.mlflow),
 }

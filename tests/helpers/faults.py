@@ -103,7 +103,7 @@ class Faulty:
             elif kind == "truncate":
                 truncate_newest(self.place(name), "*/*.state")
             elif kind == "scratch":
-                for run in self.place(name).glob("*"):
+                for run in filter(Path.is_dir, self.place(name).glob("*")):
                     (run / "0000000001-aa.state.7.part").write_bytes(b"half a sta")
             return None
         if kind == "frozen":

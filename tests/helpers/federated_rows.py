@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import fedlin
 from contract import Row
 from fedlin.core import Algorithm
-from fedlin.deploy.flare.programs import conclude
+from fedlin.deploy.runs import conclude
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -56,7 +56,7 @@ def algorithm(row: Row) -> Algorithm[Any, Any]:
     return made.recipe.with_numbers(member.numbers)
 
 
-def serve_rows(transport: Transport, folder: str, methods: Sequence[str] | None = None) -> None:
+def serve_rows(transport: Transport, folder: str, job: str = "", methods: Sequence[str] | None = None) -> None:
     """The server: one run after the other, of these methods or of all, every model kept."""
     models: dict[str, Any] = {}
     for number, row in enumerate(chosen()):
@@ -75,7 +75,7 @@ def serve_rows(transport: Transport, folder: str, methods: Sequence[str] | None 
     conclude(Path(folder), {"status": "done"})
 
 
-def make_rows(name: str, folder: str = "") -> Handler:
+def make_rows(name: str, folder: str = "", job: str = "") -> Handler:
     """A client of all the runs."""
 
     def make(number: str) -> Handler:

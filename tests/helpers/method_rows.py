@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 import fedlin
 from contract import Row
 from fedlin import cast, error_feedback, innovation, natural, plain, privacy, quantize, rand_k, shifted, sign, top_k
@@ -45,6 +47,7 @@ NOISED: Mapping[str, str] = {
 }
 FROM_THE_START: Mapping[str, str] = {**DRAWS, **NOISED}
 
+LAYERS = {"bias": np.zeros(2), "weights": np.zeros((1, 3))}
 ROWS = [
     Row(fedlin.gradient_descent, {}, "converges", one_large_step),
     Row(fedlin.fedavg, {}, "stalls"),
@@ -124,6 +127,7 @@ ROWS = [
     Row(fedlin.fedlin, {"uplink": rand_k(2)}, "neighbourhood", draws=True, fails=DRAWS),
     Row(fedlin.fedlin, {"uplink": quantize(4)}, "neighbourhood", draws=True, fails=DRAWS),
     Row(fedlin.fedlin, {"uplink": sign()}, "neighbourhood"),
+    Row(fedlin.fedlin, {"uplink": innovation(fedlin.per_layer(LAYERS, lambda size: top_k(size - 1)))}, "converges"),
     Row(fedlin.fedlin, {"uplink": shifted(rand_k(2, unbiased=True), 0.4)}, "converges", draws=True, fails=DRAWS),
     Row(
         fedlin.fedlin,

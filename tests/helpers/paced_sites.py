@@ -8,9 +8,9 @@ from fedlin.transports.transport import Handler
 PACE = 0.2  # seconds an answer takes
 
 
-def make_paced_client(name: str, folder: str) -> Handler:
+def make_paced_client(name: str, folder: str, job: str) -> Handler:
     """The site's own handler, slowed down."""
-    own = make_client(name, folder)
+    own = make_client(name, folder, job)
 
     def answer(phase: str, payload: bytes) -> bytes:
         time.sleep(PACE)

@@ -576,7 +576,7 @@ def test_least_squares_is_a_function_of_its_seed() -> None:
 
 @cache
 def _estimates(objective: Objective, sampling: Sampling) -> Any:
-    return jax.jit(jax.vmap(lambda *a: sampling.grad(objective, *a), in_axes=(None, None, None, 0)))
+    return jax.jit(jax.vmap(lambda *a: sampling.slope(objective, *a).grad, in_axes=(None, None, None, 0)))
 
 
 def draws(of: Problem, i: int, x: Array, count: int) -> Array:

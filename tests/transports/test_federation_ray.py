@@ -23,7 +23,7 @@ pytestmark = [
 def test_methods_give_the_simulated_models(tmp_path: Path, methods: tuple[str, ...] | None) -> None:
     carrier = RayTransport(make_rows, NAMES, workers=2)
     try:
-        serve_rows(carrier, str(tmp_path), methods)
+        serve_rows(carrier, str(tmp_path), methods=methods)
     finally:
         carrier.close()
     assert_as_simulated(tmp_path, methods)

@@ -2,6 +2,9 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,76 +13,233 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 
 from nvflare.collab.api.exceptions import RunAborted
 
+from fedlin.deploy.flare.authority import Authority, make_key
+from fedlin.deploy.flare.kits import Place, write_kits
+from fedlin.errors import WireError
+from fedlin.transports import flare
 from fedlin.transports.flare import FlareClient, FlareTransport
+from fedlin.transports.signatures import Context, Sender, Signer
 
 NAMES = ("a", "b", "c")
+JOB = "job-1"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A federation's certificates: the server's, called host, and those of three sites."""
+    folder = tmp_path_factory.mktemp("federation")
+    made = Authority.create(folder / "authority")
+    write_kits(folder, made, Place("host", "127.0.0.1", 8002), {name: name for name in ("host", *NAMES)})
+    return made
 
 
 class Site:
-    """What FLARE hands the server for each site, here without a wire."""
+    """What FLARE hands the server for each site, here without a wire; `caller` is whom FLARE takes the caller for."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, authority: Authority, name: str) -> None:
         self.name = name
+        self.client = FlareClient()
+        self.caller = "server"
+        self.calls: list[str] = []
+        self.kit, self.frozen = authority.folder.parent / name, threading.Event()
 
     def __call__(self, timeout: float) -> "Site":
         return self
 
-    def answer(self, phase: str, payload: bytes) -> bytes:
-        if phase == "late" and self.name == "a":
-            time.sleep(0.6)
+    def answer(self, phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
+        self.calls.append(phase)
+        if phase == "frozen" and self.name == "a":
+            self.frozen.wait(60)
         if phase == "fail" and self.name == "b":
             raise ConnectionError("gone")
         if phase == "abort" and self.name == "c":
             raise RunAborted("over")
-        return self.name.encode() + payload
+        with here(self.name, self.kit, self.caller):
+            return self.client.answer(phase, payload, signature, certificate)
+
+
+class here:  # noqa: N801 - a context manager
+    """FLARE's context of one call, which belongs to the thread."""
+
+    present = threading.local()
+
+    def __init__(self, name: str, kit: Path, caller: str) -> None:
+        self.values = (name, kit, caller)
+
+    def __enter__(self) -> None:
+        here.present.values = self.values
+
+    def __exit__(self, *_: object) -> None:
+        del here.present.values
+
+
+@pytest.fixture(autouse=True)
+def _without_flare(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Context:
+        caller = property(lambda self: here.present.values[2])
+
+    def make(name: str, folder: str, job: str) -> Callable[[str, bytes], bytes]:
+        return lambda phase, payload: name.encode() + payload
+
+    monkeypatch.setattr(flare, "_here", lambda: (*here.present.values[:2], JOB))
+    monkeypatch.setattr(flare, "collab", Context())
+    monkeypatch.setattr(flare, "_program", lambda: make)
+    monkeypatch.setattr(flare, "_open_log", lambda kit: None)
+    monkeypatch.setattr(flare, "_sent", lambda job: "")
 
 
 @pytest.fixture
-def transport() -> Any:
-    carrier = FlareTransport([Site(name) for name in reversed(NAMES)])
+def sites(authority: Authority) -> dict[str, Site]:
+    return {name: Site(authority, name) for name in reversed(NAMES)}
+
+
+@pytest.fixture
+def transport(sites: dict[str, Site], authority: Authority) -> Iterator[FlareTransport]:
+    signer = Signer(authority.folder.parent / "host" / "startup", "server")
+    carrier = FlareTransport(list(sites.values()), signer, authority.root, JOB)
     yield carrier
+    for site in sites.values():
+        site.frozen.set()
     carrier.close()
 
 
 def test_messages_arrive(transport: FlareTransport) -> None:
     assert transport.clients() == ["a", "b", "c"]
-    assert transport.exchange("x", b"1", NAMES, 5) == {"a": b"a1", "b": b"b1", "c": b"c1"}
-    assert transport.exchange("x", {"a": b"1", "c": b"3"}, ["c", "a"], 5) == {"a": b"a1", "c": b"c3"}
+    assert transport.exchange("x", b"1", NAMES, 60) == {"a": b"a1", "b": b"b1", "c": b"c1"}
+    assert transport.exchange("x", {"a": b"1", "c": b"3"}, ["c", "a"], 60) == {"a": b"a1", "c": b"c3"}
+    assert transport.failures == {}
 
 
-def test_who_is_late_fails_or_is_unknown_is_absent(transport: FlareTransport) -> None:
-    begun = time.monotonic()
-    assert transport.exchange("late", b"", NAMES, 0.2) == {"b": b"b", "c": b"c"}
-    assert transport.exchange("late", b"", NAMES, 5, lambda replies: len(replies) == 2).keys() == {"b", "c"}
-    assert time.monotonic() - begun < 0.55
-    assert transport.exchange("fail", b"", [*NAMES, "stranger"], 5) == {"a": b"a", "c": b"c"}
+def test_who_is_late_fails_or_is_unknown_is_absent_and_told(transport: FlareTransport, sites: dict[str, Site]) -> None:
+    transport.exchange("x", b"", NAMES, 60)  # certificates are exchanged
+    assert transport.exchange("frozen", b"", NAMES, 2) == {"b": b"b", "c": b"c"}
+    assert transport.failures == {"a": "no answer within 2 s"}
+    assert transport.exchange("x", b"", NAMES, 60, lambda replies: len(replies) == 2).keys() == {"b", "c"}
+    assert transport.exchange("fail", b"", ["b", "c", "stranger"], 60) == {"c": b"c"}
+    assert transport.failures == {"b": "the call failed with ConnectionError: gone"}
+    sites["a"].frozen.set()
+    while (found := transport.exchange("x", b"", ["c"], 60)) == {"c": b"c"}:
+        time.sleep(0.01)
+    assert found == {"a": b"a", "c": b"c"}  # its late answer comes with a later exchange
+
+
+def test_a_site_that_does_not_answer_has_one_call_and_then_the_newest_request(
+    transport: FlareTransport, sites: dict[str, Site]
+) -> None:
+    assert transport.exchange("frozen", b"0", NAMES, 60, lambda replies: len(replies) == 2).keys() == {"b", "c"}
+    for number in range(5):
+        found = transport.exchange(f"x{number}", b"", NAMES, 60, lambda replies: len(replies) == 2)
+        assert found.keys() == {"b", "c"}
+    assert sites["a"].calls == ["frozen"]
+    sites["a"].frozen.set()
+    replies = transport.exchange("y", b"1", NAMES, 60, lambda replies: replies.get("a") == b"a1")
+    assert replies["a"] == b"a1"
+    assert sites["a"].calls == ["frozen", "y"]
 
 
 def test_an_aborted_job_is_over(transport: FlareTransport) -> None:
     with pytest.raises(RunAborted):
-        transport.exchange("abort", b"", NAMES, 5)
+        transport.exchange("abort", b"", NAMES, 60)
 
 
-def test_a_client_answers_one_message_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_answers_the_server_alone(
+    transport: FlareTransport, sites: dict[str, Site], authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a site by its own name, nor one that FLARE takes for the server: the signature is missing or wrong."""
+    victim, other = sites["a"], Signer(authority.folder.parent / "b" / "startup", "client")
+    own = other.sign(Context(JOB, "a", "x"), b"1")
+    victim.caller = "b"
+    assert victim.answer("x", b"1", own, other.certificate) == (b"", b"", b"")
+    assert "refused a call in the name of b" in caplog.text
+    victim.caller = "server"
+    for certificate in (b"", other.certificate, b"no certificate"):
+        assert victim.answer("x", b"1", own, certificate) == (b"", b"", b"")
+    assert "the certificate is in the name of ['b'], and host was expected" in caplog.text
+    transport.exchange("x", b"1", NAMES, 60)  # the server has introduced itself, and still
+    assert victim.answer("x", b"1", own, b"") == (b"", b"", b"")
+    assert "host did not sign this message" in caplog.text
+
+
+def test_a_message_of_the_server_serves_for_nothing_else(sites: dict[str, Site], authority: Authority) -> None:
+    server = Signer(authority.folder.parent / "host" / "startup", "server")
+    signature = server.sign(Context(JOB, "a", "x"), b"1")
+    assert sites["a"].answer("x", b"1", signature, server.certificate)[0] == b"a1"
+    assert sites["b"].answer("x", b"1", signature, server.certificate)[0] == b""  # another site
+    assert sites["a"].answer("y", b"1", signature, b"")[0] == b""  # another phase
+    assert sites["a"].answer("x", b"2", signature, b"")[0] == b""  # other bytes
+    former = server.sign(Context("job-0", "a", "x"), b"1")
+    assert sites["a"].answer("x", b"1", former, b"")[0] == b""  # another job
+
+
+def test_a_reply_of_another_site_is_not_taken(
+    transport: FlareTransport, sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever answers in a site's place has neither its certificate nor, later, its key."""
+
+    other = Signer(authority.folder.parent / "b" / "startup", "client")
+
+    def forged(phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
+        return b"b1", other.sign(Context(JOB, "a", phase, signature), b"b1"), other.certificate
+
+    for told in ("the certificate is in the name of ['b']", "a did not sign this message"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sites["a"], "answer", forged)
+            assert transport.exchange("x", b"1", ["a"], 60) == {}
+            assert told in transport.failures["a"]
+        assert transport.exchange("x", b"1", ["a"], 60) == {"a": b"a1"}
+
+
+def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
+    authority: Authority, tmp_path: Path
+) -> None:
+    sender = Sender(authority.root, "host")
+    with pytest.raises(WireError, match="came without a certificate of host"):
+        sender.check(Context(JOB, "a", "x"), b"", b"")
+    key, long_ago = make_key()[0].public_key(), datetime.now(UTC) - timedelta(days=40)
+    for certificate, told in (
+        (authority.issue("host", key, start=long_ago, days=30), "is valid from"),
+        (Authority.create(tmp_path / "other").issue("host", key), "was not signed by this federation's authority"),
+    ):
+        with pytest.raises(WireError, match=told):
+            sender.introduce(certificate)
+    assert not sender.known
+
+
+def test_no_exception_leaves_a_site(
+    sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(name: str, folder: str, job: str) -> Any:
+        raise ValueError("patient 4711")
+
+    monkeypatch.setattr(flare, "_program", lambda: make)
+    server = Signer(authority.folder.parent / "host" / "startup", "server")
+    signature = server.sign(Context(JOB, "a", "x"), b"1")
+    assert sites["a"].answer("x", b"1", signature, server.certificate) == (b"", b"", b"")
+    assert "patient 4711" in caplog.text  # in its own log
+
+
+def test_a_client_answers_one_message_at_a_time(
+    sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inside, most = 0, 0
 
-    def make(name: str, folder: str) -> Any:
+    def make(name: str, folder: str, job: str) -> Any:
         def answer(phase: str, payload: bytes) -> bytes:
             nonlocal inside, most
             inside += 1
             most = max(most, inside)
             time.sleep(0.05)
             inside -= 1
-            return payload
+            return b"1"
 
         return answer
 
-    monkeypatch.setattr("fedlin.transports.flare._program", lambda: make)
-    monkeypatch.setattr("fedlin.transports.flare._whereabouts", lambda: ("site", "folder"))
-    client = FlareClient()
-    threads = [threading.Thread(target=client.answer, args=("x", b"")) for _ in range(4)]
+    monkeypatch.setattr(flare, "_program", lambda: make)
+    server, found = Signer(authority.folder.parent / "host" / "startup", "server"), []
+    message = (b"", server.sign(Context(JOB, "a", "x"), b""), server.certificate)
+    threads = [threading.Thread(target=lambda: found.append(sites["a"].answer("x", *message)[0])) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 1
+    assert (most, found) == (1, [b"1"] * 4)

@@ -22,4 +22,5 @@ def diana(compressor: Compressor, alpha: float) -> Algorithm[Any, Any]:
     'diana(quantize(4), alpha=0.5)'
     """
     link = shifted(unbiased(compressor, "DIANA"), alpha)
-    return linked_descent(f"diana({compressor}, alpha={alpha})", link)
+    # The shift starts at zero and needs no full message.
+    return linked_descent(f"diana({compressor}, alpha={alpha})", link, in_full=False)

@@ -21,4 +21,4 @@ def ef21(compressor: Compressor) -> Algorithm[Any, Any]:
     >>> ef21(top_k(2)).name
     'ef21(top_k(2))'
     """
-    return linked_descent(f"ef21({compressor})", innovation(compressor))
+    return linked_descent(f"ef21({compressor})", innovation(compressor), in_full=True)

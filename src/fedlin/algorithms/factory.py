@@ -1,7 +1,8 @@
 """Turns a function that builds an algorithm into the factory a user calls.
 
 Equal arguments give the same object, and numbers are kept apart from structure, so that engines compile one
-program for every β and can run many of them as a batch.
+program for every β and can run many of them as a batch. A wrapper is a factory that takes a method: the numbers of
+that method stay numbers too.
 """
 
 import inspect
@@ -10,7 +11,7 @@ from dataclasses import replace
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
-from fedlin.core import Algorithm, Recipe
+from fedlin.core import Algorithm, Recipe, structure
 
 P = ParamSpec("P")
 Check = Callable[[str, Any], float]
@@ -26,11 +27,11 @@ def factory(
 
         @cache
         def make(
-            structure: tuple[tuple[str, Any], ...],
+            parts: tuple[tuple[str, Any], ...],
             values: tuple[tuple[str, float | None], ...],
             kinds: tuple[type, ...],  # to the cache alone 3 and 3.0 are the same
         ) -> Algorithm[Any, Any]:
-            recipe = Recipe(build, structure, values)
+            recipe = Recipe(build, parts, values)
             algorithm = recipe.with_numbers(dict(values))
             return replace(algorithm, recipe=recipe)
 
@@ -42,10 +43,14 @@ def factory(
                 name: None if bound.arguments[name] is None else check(name, bound.arguments[name])
                 for name, check in numbers.items()
             }
-            structure = {name: value for name, value in bound.arguments.items() if name not in numbers}
-            if not all(isinstance(value, Hashable) for value in structure.values()):
+            parts = {name: value for name, value in bound.arguments.items() if name not in numbers}
+            if not all(isinstance(value, Hashable) for value in parts.values()):
                 return build(**bound.arguments)  # type: ignore[call-arg]  # which says what is wrong with it
-            return make(tuple(structure.items()), tuple(values.items()), tuple(map(type, structure.values())))
+            for name, value in parts.items():
+                if isinstance(value, Algorithm) and value.recipe is not None:
+                    parts[name] = structure(value)
+                    values |= {f"{name}.{inner}": number for inner, number in value.recipe.numbers}
+            return make(tuple(parts.items()), tuple(values.items()), tuple(map(type, parts.values())))
 
         return call
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.checks import positive
-from fedlin.core import ONE_STEP_COUNT, ONE_STEP_SIZE, STRONG_CONVEXITY, Algorithm, Central, Key, Local, Phase, Vector
+from fedlin.core import Algorithm, Central, Key, Local, Phase, Requirement, Vector
 
 
 class FedAcState(NamedTuple):
@@ -48,7 +48,9 @@ def fedac(strong_convexity: float | None = None) -> Algorithm[FedAcState, None]:
     def average(state: FedAcState, mean: FedAcState, central: Central) -> FedAcState:
         return mean
 
-    required = {ONE_STEP_SIZE, ONE_STEP_COUNT} | ({STRONG_CONVEXITY} if strong_convexity is None else set())
+    required = {Requirement.ONE_STEP_SIZE, Requirement.ONE_STEP_COUNT, Requirement.OWN_MODEL}
+    if strong_convexity is None:
+        required.add(Requirement.STRONG_CONVEXITY)
     return Algorithm(
         "fedac",
         lambda x: FedAcState(x, x),

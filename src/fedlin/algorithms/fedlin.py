@@ -4,14 +4,16 @@ A. Mitra, R. Jaafar, G. Pappas, H. Hassani, Linear Convergence in Federated Lear
 Heterogeneity and Sparse Gradients, NeurIPS 2021, Algorithm 1. Links on models go beyond the paper.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
+from fedlin.checks import true_or_false
 from fedlin.compressors import Compressor, identity
-from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 from fedlin.links import Link, Memory, as_link, private
 from fedlin.payloads import decode
 
@@ -65,8 +67,18 @@ def fedlin(
     """x ← x - η_i(∇f_i(x) - ∇f_i(x̄) + g), τ_i times from x̄; gradients and models travel through links.
 
     A bare compressor means its error feedback. The first round is sent in full, so that g_1 = ∇f(x̄_1).
-    With `same_batch` and a noisy oracle, g is the mean of exact gradients and each local step takes its estimate at
-    x and at x̄ from one draw, so that the noise vanishes with the distance (as in SVRG) and the rate stays linear.
+
+    Args:
+        uplink: for the gradients ∇f_i(x̄) that clients send.
+        downlink: for the mean gradient g that the server broadcasts.
+        model_uplink: for the moves of the clients' models.
+        model_downlink: for the move of the server's model; where it loses anything clients add the moves up, and
+            nobody may miss a round.
+        same_batch: with a noisy oracle, take g from exact gradients and each local step's estimates at x and at x̄ from
+            one draw, so that the noise vanishes with the distance (as in SVRG) and the rate stays linear.
+
+    Returns:
+        The method.
 
     >>> from fedlin.compressors import top_k
     >>> fedlin(uplink=top_k(10)).name
@@ -78,15 +90,16 @@ def fedlin(
         as_link(model_uplink, "model_uplink"),
         as_link(model_downlink, "model_downlink"),
     )
+    true_or_false("same_batch", same_batch)
     lossy = {name: link for name, link in links._asdict().items() if not link.lossless}
 
-    told = [f"{name}={link}" for name, link in lossy.items()] + ["same_batch=True"] * same_batch
+    arguments = [f"{name}={link}" for name, link in lossy.items()] + ["same_batch=True"] * same_batch
 
     def init_server(x: Vector) -> FedLinServer:
         return FedLinServer(
             x,
             None,
-            _no_move(links.model_downlink.compressor, x) if links.as_moves else None,
+            _no_move(links.model_downlink, x) if links.as_moves else None,
             links.uplink.receiver(x),
             links.downlink.sender(x),
             links.model_uplink.receiver(x),
@@ -108,23 +121,27 @@ def fedlin(
             link.check(dim)
 
     return Algorithm(
-        f"fedlin({', '.join(told)})" if told else "fedlin",
+        f"fedlin({', '.join(arguments)})" if arguments else "fedlin",
         init_server,
         init_client,
         _phases(links, same_batch, opening=False),
-        opening=_phases(links, same_batch, opening=True)
-        if any(link.dense != link for link in lossy.values())
-        else None,
-        # Who misses a move, or a message its memory follows, is lost from then on.
-        requires=frozenset([EVERY_CLIENT] if links.as_moves or links.downlink.tracks else []),
+        opening=_phases(links, same_batch, opening=True) if any(link.full for link in lossy.values()) else None,
+        requires=frozenset(_required(links)),
         check=check,
         mechanisms=private(links.uplink, links.model_uplink),
     )
 
 
-def _no_move(compressor: Compressor, x: Vector) -> Message:
+def _required(links: Links) -> Iterator[Requirement]:
+    if links.as_moves or links.downlink.tracks:  # who misses a move, or a message its memory follows, is lost for good
+        yield Requirement.EVERY_CLIENT
+    if links.as_moves:  # clients add up what the server's model moved by
+        yield Requirement.OWN_MODEL
+
+
+def _no_move(link: Link, x: Vector) -> Message:
     """An encoded zero; by its shape alone, since to encode one outside a program compiles every operation by itself."""
-    shapes = jax.eval_shape(compressor.encode, jax.random.key(0), x)
+    shapes, _ = jax.eval_shape(link.send, jax.random.key(0), link.sender(x), x)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 

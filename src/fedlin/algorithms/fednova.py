@@ -6,14 +6,14 @@ NeurIPS 2020, with gradient descent as the local solver, as in the FedLin paper'
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly
-from fedlin.core import ONE_STEP_SIZE, Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 
 
 @factory()
 def fednova() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ + τ_eff · mean of (x_{i,τ_i} - x̄)/τ_i, τ_eff the mean of τ_i: one η for all clients.
 
-    >>> sorted(fednova().requires)
+    >>> [str(requirement) for requirement in fednova().requires]
     ['one step size for all clients']
     """
 
@@ -30,5 +30,5 @@ def fednova() -> Algorithm[ModelOnly, None]:
         ModelOnly,
         lambda x: None,
         (Phase("model", lambda state: state.x, move_locally, average_moves),),
-        requires=frozenset([ONE_STEP_SIZE]),
+        requires=frozenset([Requirement.ONE_STEP_SIZE]),
     )

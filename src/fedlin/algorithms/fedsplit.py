@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly
 from fedlin.checks import nonnegative, one_of, positive, positive_integer
-from fedlin.core import PROX, Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 
 
 class FedSplitClient(NamedTuple):
@@ -64,5 +64,5 @@ def fedsplit(
         ModelOnly,
         FedSplitClient,
         (Phase("split", lambda state: state.x, split, average),),
-        requires=frozenset([PROX]) if steps is None else frozenset(),
+        requires=frozenset([Requirement.OWN_MODEL, *([Requirement.PROX] if steps is None else [])]),
     )

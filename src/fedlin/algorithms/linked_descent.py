@@ -21,8 +21,8 @@ class LinkedClient(NamedTuple):
     h: Memory  # h_i
 
 
-def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClient]:
-    """x ← x - η ĝ, ĝ what the link makes of the mean gradient."""
+def linked_descent(name: str, link: Link, in_full: bool) -> Algorithm[LinkedServer, LinkedClient]:
+    """x ← x - η ĝ, ĝ what the link makes of the mean gradient; the first round's are sent in full if asked to."""
 
     def phases(link: Link) -> tuple[Phase[LinkedServer, LinkedClient], ...]:
         def send_gradient(state: LinkedClient, x: Vector, local: Local) -> tuple[LinkedClient, Message]:
@@ -41,8 +41,7 @@ def linked_descent(name: str, link: Link) -> Algorithm[LinkedServer, LinkedClien
         lambda x: LinkedServer(x, link.receiver(x)),
         lambda x: LinkedClient(link.sender(x)),
         phases(link),
-        # EF21 starts from exact gradients; DIANA's shift starts at zero and needs no full message.
-        opening=phases(link.dense) if link.rule == "innovation" and link.dense != link else None,
+        opening=phases(link.dense) if in_full and link.full is not None else None,
         check=link.check,
         mechanisms=private(link),
     )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.checks import real
-from fedlin.core import EVERY_CLIENT, Algorithm, Central, Key, Local, Message, Phase, Scalar, Vector
+from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Scalar, Vector
 
 
 class SvrgServer(NamedTuple):
@@ -74,5 +74,5 @@ def s_local_svrg(renewal: float) -> Algorithm[SvrgServer, SvrgClient]:
             Phase("gradient", lambda state: state.x, renew, average_gradients),
             Phase("model", lambda state: state.g, move_locally, average_models),
         ),
-        requires=frozenset([EVERY_CLIENT]),
+        requires=frozenset([Requirement.EVERY_CLIENT]),
     )

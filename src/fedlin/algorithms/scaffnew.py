@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly, take_mean
 from fedlin.checks import real
-from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, Algorithm, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Local, Message, Phase, Requirement, Vector
 
 
 class ScaffnewClient(NamedTuple):
@@ -59,5 +59,7 @@ def scaffnew(probability: float | None = None) -> Algorithm[ModelOnly, ScaffnewC
         ModelOnly,
         lambda x: ScaffnewClient(0 * x, x),
         (Phase("model", lambda state: state.x, move_locally, take_mean),),
-        requires=frozenset([ONE_STEP_SIZE, ONE_STEP_COUNT, EVERY_CLIENT]),
+        requires=frozenset(
+            [Requirement.ONE_STEP_SIZE, Requirement.ONE_STEP_COUNT, Requirement.EVERY_CLIENT, Requirement.OWN_MODEL]
+        ),
     )

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin import theory
+from fedlin.algorithms.factory import factory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import departure
 from fedlin.claims.common.bounded import Case, Departure, judge
-from fedlin.claims.common.changed import changed
 from fedlin.claims.common.curves import stack
 from fedlin.claims.common.wrong_methods import LONGER, TRIPLE, must_notice
 from fedlin.core import Algorithm, Central, Message
@@ -25,6 +25,7 @@ ROUNDS = 1100
 SIZE = 100.0  # of g_1 in each entry; that of ∇f(x̄_1) is about 2
 
 
+@factory()
 def misled(method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
     """The method whose server hears, in the first phase of the first round, ±SIZE in turn in place of the mean."""
     gradient, *others = method.phases_in(opening=True)
@@ -32,7 +33,7 @@ def misled(method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
     def mislead(state: Any, mean: Message, central: Central) -> Any:
         return gradient.server(state, jax.tree.map(_wrong, mean), central)
 
-    return replace(method, opening=(replace(gradient, server=mislead), *others))
+    return replace(method, opening=(replace(gradient, server=mislead), *others), recipe=None)
 
 
 def _wrong(node: Any) -> Any:
@@ -53,7 +54,7 @@ def check(setting: Setting) -> Outcome:
     numbers, rounds = instances.draws(setting), setting.rounds or ROUNDS
     family = [instances.even_quadratics(n, KAPPA, pull=300) for n in numbers]
     plans = [theory.strongly_convex(p, instances.steps(n)) for n, p in zip(numbers, family, strict=True)]
-    runs = simulate_many(changed(setting.fedlin(), misled), family, plans, rounds)
+    runs = simulate_many(misled(setting.fedlin()), family, plans, rounds)
     gaps = stack(runs, "gap", rounds)
     bounds = np.array(
         [theory.bounds.strongly_convex(p, rounds - 1, gap[1]) for p, gap in zip(family, gaps, strict=True)]

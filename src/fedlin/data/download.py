@@ -84,7 +84,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
         ...
     fedlin.errors.ArgumentError: name = 'mnits' is not a known data set (did you mean 'mnist'?): choose one of ...
     """
-    if name not in CATALOGUE:
+    if not isinstance(name, str) or name not in CATALOGUE:
         guess = did_you_mean(str(name), CATALOGUE)
         raise ArgumentError(f"name = {name!r} is not a known data set{guess}: choose one of {', '.join(CATALOGUE)}.")
     place = cache_folder() if folder is None else Path(folder).expanduser()

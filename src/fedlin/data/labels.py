@@ -1,33 +1,63 @@
-"""Labels of two values as -1 and +1, the form logistic regression takes."""
+"""Labels: one for every row, and two of them as -1 and +1, the form logistic regression takes."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedlin.checks import missing, shape_of, shown
 from fedlin.errors import DataError
 
 
-def signs(y: ArrayLike, *, positive: Any = None) -> NDArray[np.float64]:
-    """+1 where the label is `positive`, -1 elsewhere; `positive` is the larger of the two labels unless given.
+def labels_of_rows(y: Any) -> NDArray[Any]:
+    """One label a row, none missing; words and numbers among each other become words.
 
-    Map all rows together, before they are dealt to clients: a client may well hold one label only.
+    >>> labels_of_rows([1, "b"]).tolist()
+    ['1', 'b']
+    """
+    shape_of("y", y, DataError)
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise DataError(f"y has shape {labels.shape}: give one label a row, shape (n,).")
+    absent = missing(labels)
+    if absent.any():
+        raise DataError(
+            f"row {int(np.argmax(absent))} has no label, as have {int(absent.sum())} rows in all (rows are counted "
+            "from 0): fill them in, or leave these rows out."
+        )
+    return labels.astype(str) if labels.dtype.kind == "O" else labels
+
+
+def signs(y: ArrayLike, *, positive: Any = None) -> NDArray[np.float64]:
+    """Two labels as -1 and +1. Map all rows together, before they are dealt to clients: a client may well hold one.
+
+    Args:
+        y: The labels of all rows, numbers or words of two kinds.
+        positive: The label that becomes +1; the larger of the two unless given.
+
+    Returns:
+        +1 where the label is `positive`, -1 elsewhere.
 
     >>> signs([0, 1, 1]).tolist(), signs([1, 2, 1]).tolist(), signs(["no", "yes"]).tolist()
     ([-1.0, 1.0, 1.0], [-1.0, 1.0, -1.0], [-1.0, 1.0])
     """
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise DataError(f"y has shape {labels.shape}: give the labels of all rows as one array (n,).")
+    labels = labels_of_rows(y)
     values = np.unique(labels)
     if len(values) != 2:
-        shown = ", ".join(map(str, values[:5].tolist())) + (", ..." if len(values) > 5 else "")
+        some = ", ".join(map(str, values[:5].tolist())) + (", ..." if len(values) > 5 else "")
         raise DataError(
-            f"y holds {len(values)} different labels ({shown or 'none'}): give exactly 2. For more than two classes "
+            f"y holds {len(values)} different labels ({some or 'none'}): give exactly 2. For more than two classes "
             "use fedlin.problems.softmax, or keep two of them."
         )
     if positive is None:
-        positive = values[1]
-    elif positive not in values.tolist():
-        raise DataError(f"positive = {positive!r} is not among the labels {values.tolist()}: choose one of them.")
-    return np.where(labels == positive, 1.0, -1.0)
+        return np.where(labels == values[1], 1.0, -1.0)
+    chosen = [value for value in values if _same(positive, value.item())]
+    if not chosen:
+        raise DataError(f"positive = {shown(positive)} is not among the labels {values.tolist()}: choose one of them.")
+    return np.where(labels == chosen[0], 1.0, -1.0)
+
+
+def _same(given: Any, label: Any) -> bool:
+    """Whether a label is meant: 1 is 1.0, and True is the word True in a column of words."""
+    return isinstance(given, str | Real) and bool(given == label or str(given) == str(label))

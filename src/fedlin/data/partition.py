@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import is_sparse
+from fedlin.checks import finite, is_sparse, shown
 from fedlin.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ class Partition:
     names: tuple[str, ...]
 
     def __init__(self, indices: Sequence[ArrayLike], names: Sequence[str] | None = None) -> None:
-        rows = tuple(np.asarray(part, np.intp) for part in indices)
+        rows = tuple(_row_numbers(part) for part in _listed("indices", indices))
         object.__setattr__(self, "indices", rows)
-        object.__setattr__(self, "names", tuple(map(str, range(len(rows)) if names is None else names)))
+        object.__setattr__(
+            self, "names", tuple(map(str, range(len(rows)) if names is None else _listed("names", names)))
+        )
         self._check()
 
     def _check(self) -> None:
@@ -144,3 +146,18 @@ class Partition:
                 ncols=ceil(len(values) / 12),
             )
         return figure
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """The entries of a list or an array, one for each client."""
+    plain = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not plain and (not isinstance(value, np.ndarray) or value.ndim == 0):
+        raise DataError(f"{name} = {shown(value)} is not allowed: give a list with one entry for each client.")
+    return list(value)
+
+
+def _row_numbers(part: Any) -> Rows:
+    numbers = finite("indices", part)
+    if np.any(numbers != np.round(numbers)) or np.any(numbers < 0):
+        raise DataError(f"indices holds {shown(part)}: rows are counted by whole numbers from 0.")
+    return numbers.astype(np.intp)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy import sparse
 
-from fedlin.checks import did_you_mean, is_sparse, positive_integer
+from fedlin.checks import did_you_mean, file_name, is_sparse, positive_integer, shown
 from fedlin.data.frames import read_frames
 from fedlin.data.table import Table, checked
 from fedlin.errors import ArgumentError, DataError
@@ -18,7 +18,6 @@ COMPRESSED = (".gz", ".bz2")
 LIBSVM = (".libsvm", ".svm", ".txt", ".t", "")
 FRAMES = (".csv", ".parquet")
 ARCHIVE = (".npz",)
-
 Source = str | PathLike[str]
 
 
@@ -47,7 +46,9 @@ def read(
     files = _files(path)
     kind = _kind(files)
     if kind is not FRAMES and (label, client) != (None, None):
-        raise ArgumentError(f"label = {label!r} and client = {client!r} name columns, which {files[0]} does not have.")
+        raise ArgumentError(
+            f"label = {shown(label)} and client = {shown(client)} name columns, which {files[0]} does not have."
+        )
     if kind is not LIBSVM and dim is not None:
         raise ArgumentError(f"dim = {dim!r} is for LIBSVM files; {files[0]} tells its number of features itself.")
     if kind is LIBSVM:
@@ -63,6 +64,7 @@ def _files(path: Source | Sequence[Source]) -> list[Path]:
     """The files meant, in the order of their names unless they were listed."""
     if isinstance(path, str | PathLike):
         place = Path(path).expanduser()
+        file_name("path", path, DataError)
         if place.is_file():
             return [place]
         if place.is_dir():
@@ -74,10 +76,11 @@ def _files(path: Source | Sequence[Source]) -> list[Path]:
     elif isinstance(path, Sequence) and path and all(isinstance(file, str | PathLike) for file in path):
         found = [Path(file).expanduser() for file in path]
         for file in found:
+            file_name("path", file, DataError)
             if not file.is_file():
                 _nothing(file)
     else:
-        raise ArgumentError(f"path = {path!r} is not allowed: give a file, a folder, a list of files or a glob.")
+        raise ArgumentError(f"path = {shown(path)} is not allowed: give a file, a folder, a list of files or a glob.")
     return found
 
 

@@ -1,15 +1,16 @@
 """How rows are dealt to clients: evenly, by label, by size, or as they came. The same seed deals the same rows."""
 
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import positive, positive_integer
+from fedlin.checks import fits_memory, missing, positive, positive_integer, random_seed, shape_of
+from fedlin.data.labels import labels_of_rows
 from fedlin.data.partition import Partition
-from fedlin.errors import ArgumentError, DataError
+from fedlin.errors import DataError
 
 Array = NDArray[Any]
 
@@ -21,7 +22,7 @@ def iid(y: ArrayLike | int, clients: int, *, seed: int = 0) -> Partition:
     [[2, 3, 5], [0, 1, 4]]
     """
     rows, clients = _sizes(y, clients)
-    return _sorted(np.array_split(_draw(seed).permutation(rows), clients))
+    return _sorted(np.array_split(np.random.default_rng(random_seed(seed)).permutation(rows), clients))
 
 
 def dirichlet(y: ArrayLike, clients: int, alpha: float, *, seed: int = 0) -> Partition:
@@ -35,9 +36,9 @@ def dirichlet(y: ArrayLike, clients: int, alpha: float, *, seed: int = 0) -> Par
     1      1     1   0   1
     2      2    15  15   0
     """
-    labels = np.asarray(y)
+    labels = labels_of_rows(y)
     _, clients = _sizes(labels, clients)
-    alpha, draw = positive("alpha", alpha), _draw(seed)
+    alpha, draw = positive("alpha", alpha), np.random.default_rng(random_seed(seed))
     parts: list[list[Array]] = [[] for _ in range(clients)]
     for value in np.unique(labels):
         own = draw.permutation(np.flatnonzero(labels == value))
@@ -56,16 +57,17 @@ def shards(y: ArrayLike, clients: int, labels: int, *, seed: int = 0) -> Partiti
     0      0     4  0  0  2  2
     1      1     4  2  2  0  0
     """
-    rows, clients = _sizes(np.asarray(y), clients)
+    labels_of = labels_of_rows(y)
+    rows, clients = _sizes(labels_of, clients)
     each = positive_integer("labels", labels)
     if each * clients > rows:
         raise DataError(
             f"{clients} clients with {each} shards each need at least {each * clients} rows and there are {rows}: "
             "ask for fewer clients or fewer labels."
         )
-    draw = _draw(seed)
+    draw = np.random.default_rng(random_seed(seed))
     shuffled = draw.permutation(rows)  # so that rows of one label come in random order
-    ordered = shuffled[np.argsort(np.asarray(y)[shuffled], kind="stable")]
+    ordered = shuffled[np.argsort(labels_of[shuffled], kind="stable")]
     cut = np.array_split(ordered, clients * each)
     dealt = draw.permutation(len(cut)).reshape(clients, each)
     return _sorted([np.concatenate([cut[shard] for shard in own]) for own in dealt])
@@ -80,7 +82,7 @@ def quantity(n: ArrayLike | int, clients: int, alpha: float, *, seed: int = 0) -
     <Partition: 100 rows, 4 clients with 1 to 52 rows each>
     """
     rows, clients = _sizes(n, clients)
-    alpha, draw = positive("alpha", alpha), _draw(seed)
+    alpha, draw = positive("alpha", alpha), np.random.default_rng(random_seed(seed))
     return _sorted(_none_empty(_by_shares(draw.permutation(rows), draw.dirichlet(np.full(clients, alpha)))))
 
 
@@ -93,9 +95,19 @@ def by_column(names: ArrayLike | None) -> Partition:
     """
     if names is None:
         raise DataError("names is None: the data tell no clients. Name the column that does, or deal the rows by iid.")
-    column = np.asarray(names)
+    shape_of("names", names, DataError)
+    column = names if isinstance(names, np.ndarray) else np.asarray(names, dtype=object)
     if column.ndim != 1 or column.size == 0:
         raise DataError(f"names has shape {column.shape}: give the name of a client for every row, shape (n,).")
+    absent = missing(column)
+    if absent.any():
+        raise DataError(
+            f"row {int(np.argmax(absent))} has no client, as have {int(absent.sum())} rows in all (rows are counted "
+            "from 0): fill in whose they are, or leave these rows out."
+        )
+    if column.dtype.kind == "O":  # numbers keep their order; text, and text among numbers, is sorted as text
+        numbers = all(isinstance(name, Real) for name in column)
+        column = np.asarray(column.tolist()) if numbers else column.astype(str)
     values, codes = np.unique(column, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     return Partition(np.split(order, np.cumsum(np.bincount(codes))[:-1]), [str(value) for value in values])
@@ -105,20 +117,15 @@ def _sizes(y: Any, clients: int) -> tuple[int, int]:
     clients = positive_integer("clients", clients)
     if isinstance(y, Integral):
         rows = positive_integer("n", y)
+        fits_memory(f"{rows} rows", 4 * rows)
     else:
-        shape = np.shape(y)
+        shape = shape_of("y", y, DataError)
         if len(shape) != 1:
             raise DataError(f"y has shape {shape}: give one label a row, shape (n,).")
         rows = shape[0]
     if clients > rows:
         raise DataError(f"{clients} clients cannot share {rows} rows: every client needs at least one.")
     return rows, clients
-
-
-def _draw(seed: Any) -> np.random.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number of at least 0.")
-    return np.random.default_rng(int(seed))
 
 
 def _by_shares(rows: Array, shares: Array) -> list[Array]:

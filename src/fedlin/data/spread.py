@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedlin.checks import instance_of
 from fedlin.core import Vector
-from fedlin.errors import ArgumentError, UnknownError
+from fedlin.errors import UnknownError
 from fedlin.layout import each_client, one_pass_block
 from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective
@@ -40,10 +41,7 @@ def heterogeneity(problem: Problem) -> Heterogeneity:
     >>> heterogeneity(quadratic(np.ones((2, 1, 1)), np.array([[3.0], [1.0]])))
     Heterogeneity(C=2, D=1, dissimilarity=1, relative=0.2)
     """
-    if not isinstance(problem, Problem):
-        raise ArgumentError(
-            f"problem = {problem!r} is not allowed: give a Problem, for example problems.logistic(X, y)."
-        )
+    instance_of("problem", problem, Problem, "a Problem, for example problems.logistic(X, y)")
     try:
         C, D = dissimilarity(problem)
     except UnknownError:

@@ -1,67 +1,69 @@
-"""The `fedlin federation` commands."""
+"""The `fedlin federation` commands that run a federation; those that change who belongs to it are beside this file."""
 
 import json
 import logging
 import os
 import signal
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedlin.cli_errors import cli_errors
+from fedlin.deploy.participants_cli import app
 
-if TYPE_CHECKING:
-    from fedlin.deploy.status import Standing
-
-app = typer.Typer(
-    help="Set up, run and watch a federation over NVIDIA FLARE.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+__all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
+Local = Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="The run of this name; the latest unless given.")]
 
 
 @app.command()
-def init(
-    sites: Annotated[list[str], typer.Argument(metavar="SITE", help="The sites' names.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("federation"),
-    server: Annotated[str, typer.Option(help="Name or address at which sites reach the server.")] = "localhost",
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="The server's port.")] = 8002,
-    torch: Annotated[bool, typer.Option("--torch", help="Write each client.py in PyTorch.")] = False,
-) -> None:
-    """Write a federation that runs as it is: certificates, settings, and a client.py for each site."""
-    from fedlin.deploy.project import create
-
-    with cli_errors():
-        create(out, sites, server, port, torch=torch)
-    typer.echo(f"Wrote {out}. Try it on this machine: fedlin federation start --local {out}")
-
-
-@app.command()
-def start(
-    folder: Folder,
-    local: Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")] = False,
-) -> None:
+def start(folder: Folder, local: Local = False) -> None:
     """Send the job and stay until the run is over; what crashes meanwhile goes on from what was saved.
 
-    Leaves with 0 where the run was done, 1 where it failed or diverged, 2 where the request cannot be met.
+    Leaves with 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
+    the request cannot be met, 130 where it was interrupted.
     """
+    _start(folder, local, None, None)
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new run's name.")],
+    folder: Folder = Path("federation"),
+    after: Annotated[str | None, typer.Option(help="Start from the model of this run.")] = None,
+    local: Local = False,
+) -> None:
+    """Like `start`, under a name of its own: another run of the same federation, whose model is kept beside others."""
+    _start(folder, local, name, after)
+
+
+def _start(folder: Path, local: bool, name: str | None, after: str | None) -> None:
     _check_flare()
     from fedlin.deploy.flare.local_federation import LocalFederation
     from fedlin.deploy.flare.remote import attend
+    from fedlin.deploy.folder_lock import locked
     from fedlin.deploy.project import Project
+    from fedlin.deploy.runs import MODEL, end_line, exit_status
 
     _end_in_order()
     for request in () if local else (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(request) != signal.SIG_IGN:
             signal.signal(request, _leave)
     with cli_errors():
-        project = Project.read(folder)
-        end = LocalFederation(project).run(_Lines()) if local else attend(project, typer.echo)
-    typer.echo(f"{end['status']}: {end.get('error') or _model(project.server, local)}")
-    raise typer.Exit(0 if end["status"] in ("done", "stopped") else 1)
+        if not folder.is_dir():
+            Project.read(folder)
+        with locked(folder):
+            project = Project.read(folder, run=name, after=after)
+            try:
+                end = LocalFederation(project).run(say=typer.echo) if local else attend(project, typer.echo)
+            except KeyboardInterrupt:
+                typer.echo("stopped: what was done is saved, and the same command goes on from there")
+                raise typer.Exit(130) from None
+    model = project.run_folder / MODEL
+    typer.echo(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
+    raise typer.Exit(exit_status(end))
 
 
 @app.command()
@@ -71,52 +73,75 @@ def join(
     """Take part from this machine: run the server or the site whose folder this is, until Ctrl-C."""
     _check_flare()
     from fedlin.deploy.flare.remote import take_part
+    from fedlin.deploy.folder_lock import locked
 
     _end_in_order()
-    with cli_errors():
-        take_part(kit)
+    with cli_errors(), locked(kit):
+        take_part(kit, typer.echo)
 
 
 @app.command()
 def status(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
+    name: RunOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Where the run stands: rounds, how far the model still moves, the gradient's norm, bytes, and who is awaited."""
-    from fedlin.deploy.flare.driver import outcome
-    from fedlin.deploy.status import exchange, server_folder, standing
+    """Where a run stands: rounds, the gradient's norm, bytes, every site, and what is waited for; or a site's view."""
+    from fedlin.deploy.runs import MODEL, named_run
+    from fedlin.deploy.screen import site_lines, status_lines
+    from fedlin.deploy.site_record import site_status
+    from fedlin.deploy.status import read_status, server_folder
 
     with cli_errors():
-        server = server_folder(folder)
-        now, asked, end = standing(server), exchange(server), outcome(server)
-    if as_json:
-        facts = {"standing": now, "exchange": asked}
-        plain = {name: None if value is None else vars(value) for name, value in facts.items()}
-        typer.echo(json.dumps({**plain, "outcome": end}))
-        return
-    typer.echo("No round yet." if now is None else _line(now))
-    if asked is not None and asked.awaited and end is None:
-        waited = f"{time.time() - asked.time:.0f} s so far"
-        typer.echo(f"  {asked.phase} of round {asked.round + 1}: waits for {', '.join(asked.awaited)}; {waited}")
-    for event in [] if now is None else now.events[-5:]:
-        facts = {name: value for name, value in event.items() if name not in ("event", "round", "time")}
-        typer.echo(f"  after round {event['round']}: {event['event']} {facts or ''}".rstrip())
-    if end is not None:
-        typer.echo(f"{end['status']}: {end.get('error') or _model(server, True)}")
+        if (folder / "startup" / "fed_client.json").is_file():
+            site = site_status(folder)
+            shown = [json.dumps(site)] if as_json else site_lines(site)
+        else:
+            place = named_run(server_folder(folder), name)
+            now = read_status(place)
+            shown = [json.dumps(now.plain())] if as_json else status_lines(now, str(place / MODEL))
+    for line in shown:
+        typer.echo(line)
 
 
 @app.command()
 def logs(
     folder: Folder,
     site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
+    name: RunOption = None,
     lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
 ) -> None:
-    """The last lines the server wrote about its rounds, or of what a site's process said."""
-    from fedlin.deploy.status import log_lines
+    """The last lines the server wrote about its rounds, or those of a site's own log."""
+    from fedlin.deploy.runs import STATE, named_run
+    from fedlin.deploy.status import log_lines, server_folder
+    from fedlin.engines.federation.round_log import LOG
 
     with cli_errors():
-        for line in log_lines(folder, site)[-lines:]:
+        if site is not None:
+            path = folder / "sites" / site / "fedlin.log"
+        else:
+            path = named_run(server_folder(folder), name) / STATE / LOG
+        for line in log_lines(path)[-lines:]:
             typer.echo(line)
+
+
+@app.command()
+def readmit(
+    server: Annotated[Path, typer.Argument(metavar="SERVER", help="The server's folder, or the federation's.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site that was quarantined.")],
+) -> None:
+    """Let a site in again whose uploads were rejected, on the server's machine: the run goes on with it."""
+    from fedlin.deploy.runs import STATE, present_run
+    from fedlin.deploy.status import server_folder
+    from fedlin.engines.checkpoint import write_whole
+    from fedlin.engines.federation.membership import READMIT
+
+    with cli_errors():
+        state = present_run(server_folder(server)) / STATE
+        if not state.is_dir():
+            raise typer.BadParameter(f"{state} is not there: no run has begun.")
+        write_whole(state / READMIT, json.dumps([site]).encode(), mode=0o600)
+    typer.echo(f"{site} is let in at the next round.")
 
 
 def _check_flare() -> None:
@@ -128,39 +153,13 @@ def _check_flare() -> None:
 
 
 def _end_in_order() -> None:
-    """A request to end is as good as Ctrl-C, and FLARE's own warnings about a lost server are not for the terminal."""
+    """A request to end is as good as Ctrl-C, and the end of a terminal is none; FLARE's warnings are not for it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
     os._exit(130)
-
-
-class _Lines:
-    """A line whenever a round was played, at most one a second."""
-
-    def __init__(self) -> None:
-        self._shown, self._when = "", 0.0
-
-    def __call__(self, now: "Standing | None") -> None:
-        line = "" if now is None else _line(now)
-        if line != self._shown and time.monotonic() - self._when >= 1.0:
-            self._shown, self._when = line, time.monotonic()
-            typer.echo(line)
-
-
-def _line(now: "Standing") -> str:
-    gradient = "" if now.gradient is None else f", gradient {now.gradient:.2e}"
-    late = f", late: {', '.join(now.late)}" if now.late else ""
-    return (
-        f"round {now.round}: moved by {now.move:.2e}{gradient}, up {now.bytes_up:,} B, down {now.bytes_down:,} B, "
-        f"{now.seconds:.1f} s{late}"
-    )
-
-
-def _model(server: Path, local: bool) -> str:
-    from fedlin.deploy.flare.programs import MODEL
-
-    return f"the model is in {server / MODEL}" if local else f"the model is in the server's folder, {MODEL}"

@@ -4,21 +4,79 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+from pydantic import Field, model_validator
+
+from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
 from fedlin.engines.federation import Policy
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
+from fedlin.experiments.check_config import checked
+from fedlin.experiments.config import Count, Nonnegative, Positive, Section, Seed
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
-_TABLES = {
-    "run": {"rounds", "seed", "dim", "start", "dtype", "stop"},
-    "policy": {"quorum", "timeout", "patience", "forget_after"},
-    "sites": None,
-    "algorithm": None,
-}
+S = TypeVar("S", bound=Section)
+ModelFile = Annotated[
+    str, Field(pattern=r"^[^/\\]+\.npy$", description="the name of a .npy file beside this one, without a folder")
+]
+
+
+RunName = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="a name of small letters, digits and hyphens")
+]
+
+
+class RunConfig(Section):
+    """The table [run]."""
+
+    rounds: Count
+    name: RunName | None = None
+    after: RunName | None = None
+    dim: Annotated[int, Field(ge=1, description="the number of entries of the model")] | None = None
+    start: ModelFile | None = None
+    seed: Seed = 0
+    dtype: Annotated[Literal["float32", "float64"], Field(description='"float32" or "float64"')] | None = None
+    stop: Positive | None = None
+
+    @model_validator(mode="after")
+    def _size(self) -> Self:
+        if self.dim is None and self.start is None and self.after is None:
+            raise ValueError(
+                "give dim, the number of entries of the model, start, a file with the model to start from, or after, "
+                "the run whose model to start from."
+            )
+        if self.start is not None and self.after is not None:
+            raise ValueError("start and after exclude each other: leave one out.")
+        if self.after is not None and self.after == self.name:
+            raise ValueError("a run cannot start from its own model: give the new run another name.")
+        return self
+
+
+class PolicyConfig(Section):
+    """The table [policy]: see `fedlin.Policy`, which has the same names."""
+
+    quorum: Count | None = None
+    timeout: Positive = 60.0
+    patience: Nonnegative = 3600.0
+    forget_after: Count | None = None
+    norm_bound: Positive | None = None
+    rejections: Count = 3
+    late_every: Count = 10
+    max_share: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of one site")] = 0.9
+
+
+class SiteConfig(Section):
+    """One site's line in the table [sites]."""
+
+    tau: Count
+    eta: Positive
+    weight: Positive | None = None
+
+
+_TABLES = ("run", "algorithm", "policy", "sites")
 
 
 @dataclass(frozen=True)
@@ -29,27 +87,34 @@ class FederationSettings:
     plan: Plan
     sites: tuple[str, ...]  # sorted, as the plan's entries are
     rounds: int
-    dim: int | None = None  # given, or that of `start`
+    name: str | None = None  # of the run; None: the only one of its server
+    after: str | None = None  # the run at the server whose model to start from
+    dim: int | None = None  # given, or that of the model to start from
     start: str | None = None  # a file beside this one at the server, with the model to start from; None: zeros
     seed: int = 0
     dtype: str | None = None  # None: that of `start`, or double precision
     stop: float | None = None
     policy: Policy = field(default_factory=Policy.everyone)
+    weights: Mapping[str, float] = field(default_factory=dict)  # those that sites have to declare
 
 
 def read_settings(folder: Path) -> FederationSettings:
     """The settings in a folder of the server or of a site."""
-    path = folder / NAME
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DeployError(f"{path} is not there: run fedlin federation init, or copy the file here.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise DeployError(f"{path} cannot be read: {error}.") from error
+    tables = read_tables(folder / NAME, "run fedlin federation init, or copy the file here")
     try:
         return parse_settings(tables)
     except (FedLinError, TypeError) as error:
-        raise DeployError(f"{path}: {error}") from error
+        raise DeployError(f"{folder / NAME}: {error}") from error
+
+
+def read_tables(path: Path, remedy: str) -> dict[str, Any]:
+    """The tables of a TOML file; `remedy` is what to do where it is missing."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DeployError(f"{path} is not there: {remedy}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeployError(f"{path} cannot be read: {error}.") from error
 
 
 def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
@@ -60,41 +125,33 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     >>> parse_settings({**tables, "sites": {"b": site, "a": site}}).sites
     ('a', 'b')
     """
-    for table, content in tables.items():
-        allowed = _TABLES.get(table, set())
-        if table not in _TABLES or not isinstance(content, dict):
-            raise DeployError(f"[{table}] is not known: use {', '.join(f'[{name}]' for name in _TABLES)}.")
-        unknown = sorted(content.keys() - allowed) if allowed is not None else []
-        if unknown:
-            raise DeployError(f"{table}.{unknown[0]} is not known: use {', '.join(sorted(allowed or ()))}.")
-    for table, key in (("run", "rounds"), ("algorithm", "name")):
-        if key not in tables.get(table, {}):
-            raise DeployError(f"{table}.{key} is missing: give it.")
-    _check_run(tables["run"])
+    for table in tables:
+        if table not in _TABLES:
+            raise DeployError(unknown_name("table", table, _TABLES))
+    run = table_of(tables, "run", RunConfig)
+    policy = Policy(**table_of(tables, "policy", PolicyConfig).model_dump())
     sites = tables.get("sites", {})
-    if not sites:
+    if not isinstance(sites, dict) or not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
-    for name, numbers in sites.items():
-        if not isinstance(numbers, dict) or set(numbers) != {"tau", "eta"}:
-            raise DeployError(f"sites.{name} = {numbers!r} is not allowed: give {{ tau = 10, eta = 0.01 }}.")
-    names = tuple(sorted(sites))
-    plan = Plan([sites[name]["tau"] for name in names], [sites[name]["eta"] for name in names])
-    algorithm, policy = _algorithm(**tables["algorithm"]), Policy(**tables.get("policy", {}))
+    numbers = {name: table_of(sites, name, SiteConfig, "sites") for name in sorted(sites)}
+    plan = Plan([one.tau for one in numbers.values()], [one.eta for one in numbers.values()])
+    algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
-    return FederationSettings(algorithm, plan, names, **tables["run"], policy=policy)
+    weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
+    return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), policy=policy, weights=weights)
 
 
-def _check_run(run: Mapping[str, Any]) -> None:
-    start = run.get("start")
-    if start is None and "dim" not in run:
-        raise DeployError("run.dim is missing: give it, or run.start, a file with the model to start from.")
-    if start is not None and (not isinstance(start, str) or Path(start).name != start or not start.endswith(".npy")):
-        raise DeployError(f"run.start = {start!r} is not allowed: name a .npy file beside {NAME}, without a folder.")
-    if run.get("dtype", "float64") not in ("float32", "float64"):
-        raise DeployError(f"run.dtype = {run['dtype']!r} is not allowed: choose float32 or float64.")
+def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:
+    """A table checked against its model; one that is not there is empty."""
+    content = tables.get(name, {})
+    place = (*parents, name)
+    if not isinstance(content, dict):
+        raise DeployError(f"{'.'.join(place)} = {content!r} is not allowed: give a table.")
+    return checked(model, content, place)
 
 
-def _algorithm(name: Any, **arguments: Any) -> Algorithm[Any, Any]:
+def _algorithm(table: Any) -> Algorithm[Any, Any]:
+    name, arguments = table.get("name"), {key: value for key, value in table.items() if key != "name"}
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")
     try:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 SETTINGS = """\
-# A federation of fedlin: the same file at the server and at every site.
+# A federation of fedlin. This file travels with the job to the server and to every site.
 
 [run]
+# name = "first"         # tells one run of the federation from another: see fedlin federation run
 rounds = 200
 {model}
 seed = 0
@@ -20,9 +21,28 @@ timeout = 60.0           # seconds one exchange may take
 patience = 3600.0        # seconds a round is asked again before the run gives up
 # quorum = 2             # go on with the first 2 answers; everyone is waited for unless given
 # forget_after = 50      # with a quorum: who has missed so many rounds in a row has left for good
+# late_every = 10        # with a quorum: who was not counted in so many rounds is waited for
+# norm_bound = 1e3       # the largest norm of an upload; a larger one is rejected and its site named
+# rejections = 3         # who sends so many in a row is kept out, until it is let in again
+# max_share = 0.9        # the most that one site may count, unless its weight is approved below
 
 [sites]                  # local steps and step size of each; slower machines take fewer steps
+# weight = 100.0 in a line approves the weight that the site's client.py has to declare
 {sites}
+"""
+
+SITE = """\
+# What {name} allows, whatever the server asks. This file is for {name}'s owner, and stays on {name}'s machine.
+
+[limits]                 # what goes beyond is refused, and told on both sides
+tau = 10000              # local steps of one request
+# eta = 1.0              # step size
+rounds = 100000          # of one run
+requests = 1000          # of one round, repetitions not counted
+# methods = ["fedlin"]   # any method of fedlin unless given
+# runs = []              # ids of the runs that are approved, as refusals name them; any, one at a time, unless given
+# epsilon = 4.0          # privacy spent by all runs together, against the server; methods without noise are refused
+# delta = 1e-6
 """
 
 START = "start.npy"
@@ -91,6 +111,11 @@ def settings_text(sites: Sequence[str], torch: bool = False) -> str:
     lines = [f"{site} = {{ tau = {tau}, eta = {0.03 / tau:.4g} }}" for site, tau in steps.items()]
     model, uplink = (TORCH_MODEL, TORCH_UPLINK) if torch else (MODEL, UPLINK)
     return SETTINGS.format(sites="\n".join(lines), model=model, uplink=uplink)
+
+
+def site_text(name: str) -> str:
+    """A `site.toml` with the limits that hold without it."""
+    return SITE.format(name=name)
 
 
 def client_text(name: str, seed: int, torch: bool = False) -> str:

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import finite
+from fedlin.deploy.runs import former_model
 from fedlin.deploy.settings import FederationSettings
 from fedlin.errors import DeployError
 
 
 def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | None:
-    """The flat model in the file `run.start`, in the precision `run.dtype`; None where the run starts from zeros."""
+    """The flat model in the file `run.start`, in the precision `run.dtype`; None where the run has no such file."""
     if settings.start is None:
         return None
     path = folder / settings.start
@@ -24,8 +25,19 @@ def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | Non
         ) from error
     except (ValueError, EOFError, OSError) as error:
         raise DeployError(f"run.start: {path} is no array of numbers that NumPy can read: {error}.") from error
-    x = finite(f"run.start: {path}", content, DeployError)
+    return _checked(f"run.start: {path}", content, settings)
+
+
+def starting_model(kit: Path, job: Path, settings: FederationSettings) -> NDArray[Any] | None:
+    """What the server starts from: the file that came with the job, the model of a former run, or None for zeros."""
+    if settings.after is None:
+        return read_start(job, settings)
+    return _checked(f"run.after = {settings.after!r}", former_model(kit, settings.after), settings)
+
+
+def _checked(what: str, content: Any, settings: FederationSettings) -> NDArray[Any]:
+    x = finite(what, content, DeployError)
     wanted = "a vector" if settings.dim is None else f"shape ({settings.dim},), as run.dim says"
     if x.ndim != 1 or x.size == 0 or settings.dim not in (None, x.size):
-        raise DeployError(f"run.start: {path} has shape {x.shape}: give {wanted}.")
+        raise DeployError(f"{what} has shape {x.shape}: give {wanted}.")
     return x if settings.dtype is None else x.astype(settings.dtype)

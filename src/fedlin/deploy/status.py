@@ -1,10 +1,11 @@
-"""Where a run stands, read from the lines its server writes."""
+"""Where a run stands, read from what its server writes."""
 
-from dataclasses import dataclass, fields
+import time
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedlin.deploy.flare.programs import STATE
+from fedlin.deploy.runs import STATE, outcome
 from fedlin.engines.federation.pending import WAITING
 from fedlin.engines.federation.round_log import LOG, read_lines
 from fedlin.errors import DeployError
@@ -13,8 +14,8 @@ RECENT = 1 << 20  # bytes of the log: many rounds, and read in no time however l
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The latest round, and what happened besides."""
+class Progress:
+    """The latest round."""
 
     round: int
     move: float
@@ -24,11 +25,10 @@ class Standing:
     seconds: float
     late: list[str]
     attempts: int
-    events: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Awaiting:
     """What the server asked last, and who has answered."""
 
     round: int  # rounds played before
@@ -37,6 +37,7 @@ class Exchange:
     answered: list[str]
     over: bool  # whether the server has gone on
     time: float  # when it asked
+    process: int = 0  # the server's, where it told it
 
     @property
     def awaited(self) -> list[str]:
@@ -44,30 +45,113 @@ class Exchange:
         return [] if self.over else [name for name in self.asked if name not in self.answered]
 
 
-def lines(server: Path) -> list[dict[str, Any]]:
-    """Everything the server wrote about its rounds."""
-    return read_lines(server / STATE / LOG)
+@dataclass(frozen=True)
+class SiteRow:
+    """One site, as the server has seen it lately."""
+
+    name: str
+    state: str  # "counted", or what keeps it from being counted
+    counted: int  # in how many of the latest rounds
+    rounds: int  # how many those are
+    last: int | None  # the last round it was counted in
+    weight: float | None
+    since: float | None = None  # when the fault began
 
 
-def exchange(server: Path) -> Exchange | None:
+@dataclass(frozen=True)
+class RunStatus:
+    """Everything there is to know of a run."""
+
+    progress: Progress | None
+    awaiting: Awaiting | None
+    events: list[dict[str, Any]]
+    sites: list[SiteRow]
+    outcome: dict[str, Any] | None
+    alive: bool  # whether the process of the server's job runs on this machine
+    rounds: int | None = None  # how many the run is to have
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    """Everything the server wrote about a run's rounds."""
+    return read_lines(run / STATE / LOG)
+
+
+def read_awaiting(run: Path) -> Awaiting | None:
     """The exchange under way, or the latest one; None before the first."""
-    written = read_lines(server / STATE / WAITING)
-    if not written:
+    written = read_lines(run / STATE / WAITING)
+    if not written or "asked" not in written[0]:
         return None
     asked, *rest = written
     answered = [line["answered"] for line in rest if "answered" in line]
     over = any("over" in line for line in rest)
-    return Exchange(asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
+    place = (asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
+    return Awaiting(*place, asked.get("process", 0))
 
 
-def standing(server: Path, last: int | None = None) -> Standing | None:
-    """The run's standing, with all its events or those in the `last` bytes of the log; None before its first round."""
-    written = read_lines(server / STATE / LOG, last)
+def read_progress(run: Path, last: int | None = None) -> Progress | None:
+    """The latest round, looked for in the `last` bytes of the log; None before the first."""
+    rounds = [line for line in read_lines(run / STATE / LOG, last) if "event" not in line]
+    return _progress(rounds[-1]) if rounds else None
+
+
+def _progress(line: dict[str, Any]) -> Progress:
+    return Progress(**{field.name: line[field.name] for field in fields(Progress)})
+
+
+def read_status(run: Path, last: int | None = None) -> RunStatus:
+    """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
+    written = read_lines(run / STATE / LOG, last)
+    events = [line for line in written if "event" in line]
     rounds = [line for line in written if "event" not in line]
-    if not rounds:
-        return None
-    told = {field.name: rounds[-1][field.name] for field in fields(Standing) if field.name != "events"}
-    return Standing(**told, events=[line for line in written if "event" in line])
+    awaiting = read_awaiting(run)
+    alive = awaiting is not None and process_runs(awaiting.process, awaiting.time)
+    planned = [event["rounds"] for event in events if "rounds" in event]
+    progress = _progress(rounds[-1]) if rounds else None
+    return RunStatus(
+        progress, awaiting, events, site_rows(events, rounds), outcome(run), alive, planned[-1] if planned else None
+    )
+
+
+def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> list[SiteRow]:
+    """What became of each site in these rounds."""
+    faults: dict[str, dict[str, Any]] = {}
+    weights: dict[str, float] = {}
+    names: list[str] = []
+    for event in events:
+        if event["event"] == "fault":
+            faults[event["client"]] = event
+        elif event["event"] == "recovered":
+            faults.pop(event["client"], None)
+        elif event["event"] == "resumed":  # whatever else was wrong belongs to the process before
+            faults = {name: fault for name, fault in faults.items() if fault["kind"] == "quarantined"}
+        weights |= event.get("weights", {})
+        names += [name for name in event.get("clients", []) if name not in names]
+    names += sorted({name for line in rounds for name in (*line["answered"], *line["late"])} - set(names))
+    rows = []
+    total = sum(weights.values()) or 1.0
+    for name in names:
+        counted = [line["round"] for line in rounds if name in line["answered"]]
+        fault = faults.get(name)
+        late = bool(rounds) and name in rounds[-1]["late"]
+        state = f"{fault['kind']}: {fault['why']}" if fault else "late" if late else "counted" if counted else "waiting"
+        weight = weights[name] / total if name in weights else None
+        since = fault.get("time") if fault else None
+        rows.append(SiteRow(name, state, len(counted), len(rounds), counted[-1] if counted else None, weight, since))
+    return rows
+
+
+def process_runs(process: int, since: float) -> bool:
+    """Whether this process of this machine runs, and ran at that time already: ids are given anew."""
+    import psutil
+
+    try:
+        return bool(process and psutil.Process(process).create_time() <= since + 1)
+    except psutil.Error:
+        return False
 
 
 def server_folder(folder: Path) -> Path:
@@ -78,9 +162,18 @@ def server_folder(folder: Path) -> Path:
     raise DeployError(f"{folder} is neither a federation nor its server's folder.")
 
 
-def log_lines(folder: Path, site: str | None) -> list[str]:
-    """What the server wrote about its rounds, or what a site's process said, as lines of text."""
-    path = server_folder(folder) / STATE / LOG if site is None else folder / "sites" / site / "process.log"
+def log_lines(path: Path) -> list[str]:
+    """The lines of a log."""
     if not path.is_file():
-        raise DeployError(f"{path} is not there: nothing has run yet, or the site's log is on the site's machine.")
+        raise DeployError(f"{path} is not there: nothing has run yet, or the log is on another machine.")
     return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def ago(when: float) -> str:
+    """How long ago something was.
+
+    >>> ago(time.time() - 125)
+    '2 min ago'
+    """
+    seconds = max(0.0, time.time() - when)
+    return f"{seconds:.0f} s ago" if seconds < 100 else f"{seconds / 60:.0f} min ago"

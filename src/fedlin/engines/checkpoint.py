@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedlin.checks import positive_integer
-from fedlin.errors import ArgumentError, CheckpointError, DamagedError
+from fedlin.checks import file_name, positive_integer, shown
+from fedlin.errors import ArgumentError, CheckpointError, DamagedError, OtherRunError
 
 _MAGIC = b"fedlin checkpoint 1\n"
 
@@ -29,7 +29,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike):
-            raise ArgumentError(f"checkpoint = {self.path!r} is not allowed: give the path of a file, or a Checkpoint.")
+            raise ArgumentError(
+                f"checkpoint = {shown(self.path)} is not allowed: give the path of a file, or a Checkpoint."
+            )
         positive_integer("checkpoint.every", self.every)
 
 
@@ -49,17 +51,23 @@ def digest(*parts: Any) -> str:
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Refuse, before any work is done, a place that cannot be written to."""
     target = Path(path)
+    file_name("checkpoint", path, CheckpointError)
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise CheckpointError(
             f"checkpoint = {path} cannot be written: name a file in a folder that exists and may be written to."
         )
 
 
-def open_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made if it is not there and cleared of what a killed process left half written."""
+def private(path: str, flags: int) -> int:
+    """An `opener` for files that their owner alone can read."""
+    return os.open(path, flags, 0o600)
+
+
+def open_folder(path: str | os.PathLike[str], mode: int = 0o777) -> Path:
+    """The folder, made with `mode` if it is not there and cleared of what a killed process left half written."""
     folder = Path(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as cause:
         raise CheckpointError(
             f"folder = {path} cannot be made: {cause}. Name a folder that may be written to."
@@ -71,23 +79,27 @@ def open_folder(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], identity: dict[str, str], arrays: dict[str, Any], mode: int = 0o666) -> None:
     """Save everything `read` gives back."""
     buffer = io.BytesIO()
     np.savez(buffer, identity=np.array(json.dumps(identity)), **arrays)
     body = buffer.getvalue()
-    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body)
+    write_whole(path, _MAGIC + hashlib.sha256(body).digest() + body, mode)
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:
-    """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`."""
+def write_whole(path: str | os.PathLike[str], content: bytes, mode: int = 0o666, *, sync: bool = True) -> None:
+    """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`.
+
+    Without `sync` that holds as long as the machine does not lose its power.
+    """
     target = Path(path)
     scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(scratch, target)
     finally:
         scratch.unlink(missing_ok=True)
@@ -109,8 +121,5 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
     saved = json.loads(str(arrays.pop("identity")))
     differing = sorted(name for name in identity if identity[name] != saved.get(name))
     if differing:
-        raise CheckpointError(
-            f"{path} belongs to another run, one with another {', another '.join(differing)}. "
-            "Run it with the settings it was made with, or name another file."
-        )
+        raise OtherRunError(path, differing)
     return arrays

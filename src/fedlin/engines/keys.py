@@ -12,6 +12,7 @@ from fedlin.core import Key, Scalar
 _COHORT = 2**31 - 1  # a phase number no algorithm reaches
 _FEW = 4  # a cohort is drawn one by one where the clients are at least so many times more, and dealt from all otherwise
 _DESCENT = 2**31 - 1  # keeps the local steps' draws apart from those an algorithm makes itself
+_FULL = 2**31 - 2  # and those of a gradient over all rows
 
 
 Secret = tuple[jax.Array | np.uint32, ...]  # words that one side alone knows
@@ -51,6 +52,11 @@ def cohort_key(seed: Key, round_index: Scalar) -> Key:
 def descent_key(client: Key) -> Key:
     """The key of a client's local steps."""
     return jax.random.fold_in(client, _DESCENT)
+
+
+def full_key(client: Key) -> Key:
+    """The key of a client's gradient over all its rows, where the loss draws."""
+    return jax.random.fold_in(client, _FULL)
 
 
 def draw_cohort(seed: Key, round_index: Scalar, clients: int, size: int) -> jax.Array:

@@ -1,7 +1,8 @@
 """What a client is handed in a phase: its oracle, its local work, and a count of the gradients it takes."""
 
+import operator
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +10,44 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.core import Key, Local, Oracle, Scalar, Vector
-from fedlin.engines.keys import descent_key
-from fedlin.problems.objective import Data, Descent, Objective, Sampling, descend_by_gradients, repeat_steps
+from fedlin.engines.keys import descent_key, full_key
+from fedlin.problems.objective import (
+    Data,
+    Descent,
+    Objective,
+    Sampling,
+    Slope,
+    above,
+    descend_by_slopes,
+    repeat_steps,
+)
 
 T = TypeVar("T")
 _UNIT = 2**10  # with it both parts of a wide sum keep to 31 bits for two million clients and 2⁴¹ gradients
 
 
+class Counts(NamedTuple):
+    """What some gradients come to."""
+
+    calls: Scalar | int = 0
+    losses: Scalar | float = 0.0  # the sum of those that came with a gradient; NaN where one came without
+    seen: Scalar | int = 0  # how many those are
+
+
 class Counter:
-    """Gradient calls of one client in one phase, counted while its functions run or are traced."""
+    """The gradients of one client in one phase, counted while its functions run or are traced."""
 
     def __init__(self) -> None:
-        self.calls: Scalar | int = 0
+        self.counts = Counts()
+
+    def add(self, calls: Scalar | int, losses: Scalar | float, seen: Scalar | int) -> None:
+        """Count so many gradients more, and the sum of so many losses."""
+        self.counts = Counts(*map(operator.add, self.counts, (calls, losses, seen)))
+
+    @property
+    def calls(self) -> Scalar | int:
+        """How many gradients."""
+        return self.counts.calls
 
 
 def make_local(
@@ -36,16 +63,23 @@ def make_local(
     """Client i's `Local`, and the counter its oracle feeds."""
     counter = Counter()
 
-    def estimate(x: Vector, key: Key) -> Vector:
-        return objective.grad(data, x) if sampling is None else sampling.grad(objective, data, noise, x, key)
+    def exact(x: Vector) -> Slope:
+        return Slope(objective.grad(data, x)) if objective.slope is None else objective.slope(data, x)
+
+    def estimate(x: Vector, key: Key) -> Slope:
+        return exact(x) if sampling is None else sampling.slope(objective, data, noise, x, key)
+
+    def count(slope: Slope) -> Vector:
+        counter.add(1, slope.loss, 1)
+        return slope.grad
 
     def grad(x: Vector, key: Key) -> Vector:
-        counter.calls += 1
-        return estimate(x, key)
+        return count(estimate(x, key))
 
     def full(x: Vector) -> Vector:
-        counter.calls += 1
-        return objective.grad(data, x)
+        if sampling is None or sampling.full is None:
+            return count(exact(x))
+        return count(sampling.full(objective, data, noise, x, full_key(key)))
 
     def prox(u: Vector, s: Scalar) -> Vector:
         assert objective.prox is not None  # engines refuse an algorithm that needs it before they start
@@ -60,9 +94,13 @@ def make_local(
         steps: Scalar | int | None = None,
         eta: Scalar | float | None = None,
         anchor: Vector | None = None,
+        change: Callable[[Vector], Vector] | None = None,
     ) -> Vector:
-        if anchor is not None and sampling is None:
-            shift = shift - full(anchor)
+        if anchor is not None and sampling is None:  # where gradients are exact, the anchor's is taken once
+            at_anchor, made = full(anchor), change
+            shift = shift - at_anchor if made is None else shift
+            change = None if made is None else lambda grad: made(grad - at_anchor)
+            anchor = None
         work = Descent(
             start,
             shift,
@@ -70,31 +108,35 @@ def make_local(
             start if center is None else center,
             local.tau if steps is None else steps,
             local.eta if eta is None else eta,
+            change,
         )
-        counter.calls += work.steps
-        if sampling is None:
+        if sampling is None and change is None:
             quick = objective.shortcut(data, work)
-            return descend_by_gradients(estimate, work, descent_key(key)) if quick is None else quick
-        if anchor is not None:
-            counter.calls += work.steps  # every step draws once and takes two gradients
-        if sampling.descend is not None:
-            return sampling.descend(data, noise, work, anchor, descent_key(key))
-        if anchor is None:
-            return descend_by_gradients(estimate, work, descent_key(key))
-        at: Vector = anchor
-        return descend_by_gradients(lambda x, key: estimate(x, key) - estimate(at, key), work, descent_key(key))
+            if quick is not None:
+                counter.add(work.steps, np.nan, 0)
+                return quick
+        if sampling is not None and sampling.descend is not None and (change is None or sampling.looped):
+            done = sampling.descend(objective, data, noise, work, anchor, descent_key(key))
+        else:
+            done = descend_by_slopes(
+                lambda x, key: above(lambda x: estimate(x, key), x, anchor), work, descent_key(key)
+            )
+        # With an anchor every step draws once and takes two gradients.
+        counter.add(work.steps if anchor is None else 2 * work.steps, done.losses, work.steps)
+        return done.x
 
     def repeat(step: Callable[[T, Key], T], carry: T, *, steps: Scalar | int | None = None) -> T:
-        before = counter.calls
+        before = counter.counts
 
-        def counted(carry: tuple[T, Scalar], key: Key) -> tuple[T, Scalar]:
-            counter.calls = 0  # of this step alone, whatever loops it holds
+        def counted(carry: tuple[T, Counts], key: Key) -> tuple[T, Counts]:
+            counter.counts = Counts()  # of this step alone, whatever loops it holds
             after = step(carry[0], key)
-            return after, carry[1] + counter.calls
+            return after, Counts(*map(operator.add, carry[1], counter.counts))
 
-        start = (carry, jnp.zeros((), jnp.int32))
-        done, calls = repeat_steps(counted, start, local.tau if steps is None else steps, descent_key(key))
-        counter.calls = before + calls
+        zero = jnp.zeros((), jnp.int32)
+        start = (carry, Counts(zero, jnp.zeros((), local.eta.dtype), zero))
+        done, during = repeat_steps(counted, start, local.tau if steps is None else steps, descent_key(key))
+        counter.counts = Counts(*map(operator.add, before, during))
         return done
 
     oracle = Oracle(lambda x: objective.loss(data, x), grad, prox, full)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlin.checks import instance_of
 from fedlin.core import Algorithm, Message, Phase
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
@@ -66,6 +67,8 @@ def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize
     >>> fedlin.message_sizes(fedlin.fedlin(uplink=fedlin.top_k(10)), problem).later[0].up
     Size(values=80, indices=10)
     """
+    instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm")
+    instance_of("problem", problem, Problem, "a fedlin Problem")
     algorithm.check(problem.dim)
     leaves, tree = jax.tree.flatten((problem.data, problem.noise))
     shapes = tuple((leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves)

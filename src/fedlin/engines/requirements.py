@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import EVERY_CLIENT, ONE_STEP_COUNT, ONE_STEP_SIZE, PROX, STRONG_CONVEXITY, Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.problems.problem import Problem
 
@@ -14,39 +14,40 @@ Array = NDArray[Any]
 
 def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
     """Refuse τ_i and η_i that the algorithm cannot work with."""
-    if ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
+    if Requirement.ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
         raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to {eta.max():.3g}: "
-            "give Plan(tau=..., eta=one number)."
+            f"{algorithm.name} needs {Requirement.ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to "
+            f"{eta.max():.3g}: give Plan(tau=..., eta=one number)."
         )
-    if ONE_STEP_COUNT in algorithm.requires and np.any(tau != tau[..., :1]):
+    if Requirement.ONE_STEP_COUNT in algorithm.requires and np.any(tau != tau[..., :1]):
         raise PlanError(
-            f"{algorithm.name} needs {ONE_STEP_COUNT}, and the plan's range from {tau.min()} to {tau.max()}: "
-            "give Plan(tau=one number, eta=...)."
+            f"{algorithm.name} needs {Requirement.ONE_STEP_COUNT}, and the plan's range from {tau.min()} to "
+            f"{tau.max()}: give Plan(tau=one number, eta=...)."
         )
 
 
 def check_prox(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
     """Refuse a problem without the proximal operator the algorithm needs."""
-    if PROX in algorithm.requires and problem.objective.prox is None:
+    if Requirement.PROX in algorithm.requires and problem.objective.prox is None:
         raise ArgumentError(
-            f"{algorithm.name} needs {PROX}, and {problem!r} has none: give steps= to replace it by gradient steps."
+            f"{algorithm.name} needs {Requirement.PROX}, and {problem!r} has none: give steps= to replace it by "
+            "gradient steps."
         )
 
 
 def check_convexity(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
     """Refuse a problem that is not as convex as the algorithm needs it."""
-    if STRONG_CONVEXITY in algorithm.requires and problem.strong_convexity <= 0:
+    if Requirement.STRONG_CONVEXITY in algorithm.requires and problem.strong_convexity <= 0:
         raise ArgumentError(
-            f"{algorithm.name} needs {STRONG_CONVEXITY}, and {problem!r} has μ = 0: "
+            f"{algorithm.name} needs {Requirement.STRONG_CONVEXITY}, and {problem!r} has μ = 0: "
             "add l2 regularisation, or give strong_convexity= a number above 0."
         )
 
 
 def check_presence(algorithm: Algorithm[Any, Any], everyone: bool) -> None:
     """Refuse rounds without everyone where the algorithm cannot do without."""
-    if EVERY_CLIENT in algorithm.requires and not everyone:
+    if Requirement.EVERY_CLIENT in algorithm.requires and not everyone:
         raise ArgumentError(
-            f"{algorithm.name} needs {EVERY_CLIENT}: set participation=1.0 or use another method; FedLin does without "
-            "where gradients go down by plain or error_feedback links and models uncompressed."
+            f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0 or use another method; FedLin "
+            "does without where gradients go down by plain or error_feedback links and models uncompressed."
         )

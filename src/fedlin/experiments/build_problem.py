@@ -91,4 +91,6 @@ def _objective(setting: config.RowsConfig, X: Any, y: Any) -> Problem:
         return problems.logistic(X, y, setting.l2, setting.reduction, nonconvex=setting.nonconvex)
     if isinstance(setting, config.SoftmaxConfig):
         return problems.softmax(X, y, setting.l2, setting.reduction, classes=setting.classes)
+    if isinstance(setting, config.PoissonConfig):
+        return problems.poisson(X, y, setting.l2, setting.reduction)
     return problems.regression(X, y, l2=setting.l2, reduction=setting.reduction)

@@ -19,7 +19,7 @@ def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) 
     >>> checked(SpreadConfig, {"low": 2, "hihg": 5}, ("plan", "tau"))
     Traceback (most recent call last):
         ...
-    fedlin.errors.ArgumentError: plan.tau.high is missing: give a whole number of at least 1.
+    fedlin.errors.ArgumentError: plan.tau.high is missing: give a whole number of at least 1, below 2³¹.
     plan.tau: no key is called 'hihg': did you mean 'high'? Known: high, low, seed.
     """
     try:

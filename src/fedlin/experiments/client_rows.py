@@ -68,7 +68,8 @@ def _stored(name: str) -> str | None:
 def draw_rows(setting: config.SyntheticConfig, kind: str) -> tuple[Array, Array]:
     """X (m, n, d) and y (m, n): a ~ N(0, I), and y by client i's own W_i = W + √α V_i, entries of W and V_i ~ N(0, 1).
 
-    Labels follow the logistic or the softmax model of Aᵢ Wᵢ/√d; targets of a regression are Aᵢ Wᵢ + N(0, 0.5).
+    Labels and counts follow the logistic, softmax or Poisson model of Aᵢ Wᵢ/√d; targets of a regression are
+    Aᵢ Wᵢ + N(0, 0.5).
 
     >>> X, y = draw_rows(config.SyntheticConfig(clients=2, dim=3, samples=5), "logistic")
     >>> X.shape, sorted(set(y.ravel().tolist()))
@@ -85,4 +86,6 @@ def draw_rows(setting: config.SyntheticConfig, kind: str) -> tuple[Array, Array]
         return X, np.argmax(scores / np.sqrt(d) + source.gumbel(size=scores.shape), axis=-1)
     if kind == "logistic":
         return X, np.where(scores[..., 0] / np.sqrt(d) + source.logistic(size=(m, n)) > 0, 1.0, -1.0)
+    if kind == "poisson":
+        return X, source.poisson(np.exp(scores[..., 0] / np.sqrt(d))).astype(np.float64)
     return X, scores[..., 0] + np.sqrt(0.5) * source.standard_normal((m, n))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
+Count = Annotated[int, Field(ge=1, lt=2**31, description="a whole number of at least 1, below 2³¹")]
 Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
 Positive = Annotated[float, Field(gt=0, description="a finite number above 0")]
 Nonnegative = Annotated[float, Field(ge=0, description="a finite number of at least 0")]
@@ -154,9 +154,16 @@ class RegressionConfig(RowsConfig):
     kind: Literal["regression", "ridge"]
 
 
+class PoissonConfig(RowsConfig):
+    """Poisson regression of counts."""
+
+    kind: Literal["poisson"]
+
+
 PROBLEMS: dict[str, type[OracleConfig]] = {
     "least_squares": LeastSquaresConfig,
     "logistic": LogisticConfig,
+    "poisson": PoissonConfig,
     "quadratic": QuadraticConfig,
     "regression": RegressionConfig,
     "ridge": RegressionConfig,
@@ -262,6 +269,13 @@ class ExperimentConfig(Section):
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]
     algorithm: Annotated[list[dict[str, Any]], Field(min_length=1, description="one or more tables [[algorithm]]")]
+
+    @model_validator(mode="after")
+    def _distinct_seeds(self) -> Self:
+        twice = [seed for place, seed in enumerate(self.seeds) if seed in self.seeds[:place]]
+        if twice:
+            raise ValueError(f"seeds holds {twice[0]} twice, which would be the same run twice: name each seed once.")
+        return self
 
 
 class ParticipationConfig(Section):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlin.checks import file_name
 from fedlin.errors import ArgumentError, DataError, FedLinError
 from fedlin.experiments import config
 from fedlin.experiments.check_config import checked
@@ -32,6 +33,7 @@ class ExperimentFile:
 def load(path: str | Path, *, rounds: int | None = None) -> ExperimentFile:
     """Read and check a file; nothing is built yet. `rounds` stands in for the file's own."""
     source = Path(path)
+    file_name("file", path, ArgumentError)
     try:
         raw = tomllib.loads(source.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
@@ -64,6 +66,7 @@ def _with_absolute_paths(raw: Mapping[str, Any], home: Path) -> dict[str, Any]:
 
 def located(name: str, home: Path) -> str:
     """The absolute path of a file or folder: beside the experiment, else in the folder that FEDLIN_DATA names."""
+    file_name("file", name, DataError)
     if Path(name).is_absolute():  # whoever reads it says whether it is there; a finished run is compared without it
         return name
     folders = [home, *([Path(os.environ[DATA])] if os.environ.get(DATA) else [])]

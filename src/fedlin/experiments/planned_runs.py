@@ -99,7 +99,7 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Gri
         kind = cell.get("kind")
         if kind is None:
             raise ArgumentError(f"problem.kind is missing: give one of {', '.join(config.PROBLEMS)}.")
-        if kind not in config.PROBLEMS:
+        if not isinstance(kind, str) or kind not in config.PROBLEMS:
             raise ArgumentError(f"problem.kind: {unknown_name('problem', str(kind), config.PROBLEMS)}")
         yield checked(config.PROBLEMS[kind], cell, ("problem",)), grid
 

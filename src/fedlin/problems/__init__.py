@@ -2,7 +2,9 @@
 
 from fedlin.problems.custom import from_loss
 from fedlin.problems.logistic import logistic
-from fedlin.problems.noise import minibatch, noisy
+from fedlin.problems.minibatch import minibatch
+from fedlin.problems.noise import noisy
+from fedlin.problems.poisson import poisson
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import quadratic
 from fedlin.problems.regression import least_squares, regression
@@ -15,6 +17,7 @@ __all__ = [
     "logistic",
     "minibatch",
     "noisy",
+    "poisson",
     "quadratic",
     "regression",
     "softmax",

@@ -1,7 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,18 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import all_finite, finite, nonnegative, positive
-from fedlin.core import Key, Scalar, Vector
+from fedlin.checks import finite, nonnegative, one_of, positive, shown
 from fedlin.errors import ArgumentError, DataError, UnknownError
-from fedlin.precision import precision
-from fedlin.problems.fingerprint import fingerprint
-from fedlin.problems.objective import Objective
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.fingerprint import fingerprint
+from fedlin.precision import precision as compute_in
+from fedlin.problems.client_data import count_rows_of, stack_clients
+from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.problem import Layer, Optimum, Problem, Rows
 
 Array = NDArray[Any]
-Params = Any
-Batch = Any
-Loss = Callable[[Params, Batch], Scalar]
 
 
 class Known(NamedTuple):
@@ -35,21 +31,24 @@ class Known(NamedTuple):
 class Custom(Problem):
     """Clients whose loss is a user's function; `params(x)` turns a flat model back into the user's pytree."""
 
-    def __init__(self, loss: Loss, params: Params, data: Any, ragged: bool, known: Known) -> None:
-        self._loss, self._ragged, self._known = loss, ragged, known
-        leaves, treedef = jax.tree.flatten(jax.tree.map(np.asarray, params))
-        flat = np.concatenate([np.ravel(leaf) for leaf in leaves])
-        shapes = tuple((leaf.shape, leaf.dtype.str) for leaf in leaves)
-        self._functions = _functions(loss, treedef, shapes, ragged)
+    def __init__(self, form: LossForm, start: Array, data: Any, known: Known) -> None:
+        self._form, self._known = form, known
+        self._functions = flat_loss(form)
         clients = jax.tree.leaves(data)[0].shape[0]
-        super().__init__(self._functions.objective, data, start=flat, clients=clients)
+        super().__init__(
+            self._functions.objective, data, start=start, clients=clients, sampling=self._functions.sampling
+        )
 
     def signature(self) -> str:
-        return f"{self!r} {fingerprint(self._loss)}"
+        return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}"
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer(leaf.name, leaf.shape) for leaf in self._form.leaves)
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
-        with precision(self.dtype):
+        with compute_in(self.dtype):
             return self._functions.unravel(jnp.asarray(self.check_point(x, "x")))
 
     def curvature(self) -> tuple[Array, Array]:
@@ -69,53 +68,18 @@ class Custom(Problem):
         x = self.check_point(self._known.minimizer, "minimizer")
         if not np.allclose(self.weights, self.weights[0]):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
-        with precision(self.dtype):
+        with compute_in(self.dtype):
             losses = jax.vmap(lambda client: self.objective.loss(client, jnp.asarray(x)))(self.data)
             return Optimum(x, np.mean(np.asarray(losses)))
 
     def rows(self) -> Rows:
-        return Rows(self.data, self._functions.take, self._functions.grad, self._lengths())
+        functions = self._functions
+        return Rows(self.data, self._lengths(), functions.sizes, functions.pick, functions.slope, functions.sampling)
 
     def _lengths(self) -> Array:
-        if self._ragged:
+        if self._form.padded:
             return np.asarray(np.count_nonzero(self.data[1], axis=1))
-        return np.full(self.clients, _length(jax.tree.map(lambda leaf: leaf[0], self.data)))
-
-
-class _Functions(NamedTuple):
-    objective: Objective
-    take: Callable[[Any, Key, int], Batch]
-    grad: Callable[[Batch, Vector], Vector]  # over a batch of rows
-    unravel: Callable[[Vector], Params]
-
-
-@cache
-def _functions(loss: Loss, treedef: Any, shapes: Any, ragged: bool) -> _Functions:
-    # Cached by structure, so that two problems with the same loss share one compiled program.
-    ends = np.cumsum([int(np.prod(shape)) for shape, _ in shapes])
-
-    def unravel(x: Vector) -> Params:
-        parts = jnp.split(x, ends[:-1])
-        leaves = [p.reshape(shape).astype(dtype) for p, (shape, dtype) in zip(parts, shapes, strict=True)]
-        return jax.tree.unflatten(treedef, leaves)
-
-    def mean_loss(data: Any, x: Vector) -> Scalar:
-        return loss(unravel(x), data)
-
-    def padded_loss(data: tuple[Batch, Vector], x: Vector) -> Scalar:
-        batch, weight = data
-        params = unravel(x)
-        rows = jax.vmap(lambda row: loss(params, jax.tree.map(lambda leaf: leaf[None], row)))(batch)
-        return jnp.sum(weight.astype(rows.dtype) * jnp.where(weight > 0, rows, 0))
-
-    def take(data: Any, key: Key, size: int) -> Batch:
-        batch, count = (data[0], jnp.sum(data[1] > 0)) if ragged else (data, _length(data))
-        picked = jax.random.randint(key, (size,), 0, count)
-        return jax.tree.map(lambda leaf: leaf[picked], batch)
-
-    chosen = padded_loss if ragged else mean_loss
-    objective = Objective(chosen, jax.grad(chosen, argnums=1))
-    return _Functions(objective, take, jax.grad(mean_loss, argnums=1), unravel)
+        return np.full(self.clients, count_rows_of(jax.tree.map(lambda leaf: leaf[0], self.data)))
 
 
 def from_loss(
@@ -127,12 +91,29 @@ def from_loss(
     strong_convexity: float | None = None,
     polyak_lojasiewicz: float | None = None,
     minimizer: ArrayLike | None = None,
+    precision: str | None = None,
 ) -> Custom:
-    """f_i(params) = loss(params, batch_i).
+    """f_i(params) = loss(params, batch_i), for a loss in JAX.
 
-    `data` is a pytree whose arrays have a leading client axis, or a list with one pytree a client. Clients in
-    a list may differ in length; `loss` must then be a mean over rows, which is checked here. What is known of
-    f may be given: L, μ, a Polyak-Łojasiewicz constant, and the flat minimiser.
+    A loss that draws, for dropout or augmentation, takes a key: `loss(params, batch, key)`. Every gradient then has a
+    key of its own, a function of the run's seed, the round, the phase, the client and the step. If the key may be left
+    out (`key=None`), models are measured without one; otherwise always with the same.
+
+    Args:
+        loss: the loss of a batch, `loss(params, batch)` or `loss(params, batch, key)`.
+        params: a pytree of float arrays, where runs start.
+        data: a pytree whose arrays have a leading client axis, or a list with one pytree a client. Clients in a list
+            may differ in length; `loss` must then be a mean over rows, which is checked unless it always draws.
+        smoothness: L, if it is known.
+        strong_convexity: μ, if it is known.
+        polyak_lojasiewicz: μ of ‖∇f‖² ≥ 2μ(f - f*), if it is known.
+        minimizer: the flat minimiser, if it is known.
+        precision: "highest", or "tf32" (a GPU's short form of float32) for matrix products and convolutions, or
+            "bfloat16" for the whole loss, computed from parameters that are kept and updated as they are. Left open,
+            it is JAX's default for the device.
+
+    Returns:
+        The problem. Its models are flat vectors; `problem.params(x)` gives the pytree.
 
     >>> import jax.numpy as jnp, numpy as np
     >>> def loss(w, batch):
@@ -142,7 +123,11 @@ def from_loss(
     >>> problem.dim, problem.loss(problem.start)
     (3, 4.0)
     """
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    if not callable(loss) or not isinstance(loss, Hashable):
+        raise ArgumentError(f"loss = {shown(loss)} is not allowed: give a function (params, batch) or one with a key.")
+    arrays = jax.tree.map(np.asarray, params)
+    paths, tree = jax.tree_util.tree_flatten_with_path(arrays)
+    leaves = [leaf for _, leaf in paths]
     if not leaves or not all(np.issubdtype(leaf.dtype, np.floating) for leaf in leaves):
         kinds = sorted({str(leaf.dtype) for leaf in leaves}) or ["nothing"]
         raise DataError(
@@ -151,30 +136,44 @@ def from_loss(
         )
     for leaf in leaves:
         finite("params", leaf)
-    ragged = False
-    if isinstance(data, list | tuple) and not hasattr(data, "_fields"):
-        data, ragged = _stack(list(data))
-    else:
-        _check_stacked(data)
-    _no_nan(data[0] if ragged else data)
+    if precision is not None:
+        one_of("precision", precision, PRECISIONS)
+    draws, quiet = takes_key(loss)
+    stacked, padded = stack_clients(data)
+    known = _known(smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
+    dtype = np.result_type(*leaves)
+    named = tuple(
+        Leaf(jax.tree_util.keystr(path, simple=True, separator="/"), leaf.shape, leaf.dtype.str) for path, leaf in paths
+    )
+    form = LossForm(loss, tree, named, padded, draws, quiet, precision)
+    start = np.concatenate([np.ravel(leaf) for leaf in leaves])
+    with compute_in(dtype):
+        problem = Custom(form, start, jax.tree.map(lambda leaf: _as(leaf, dtype), stacked), known)
+        if minimizer is not None:
+            problem.check_point(minimizer, "minimizer")
+        _check_scalar(form, params, problem.data)
+        if padded and quiet:
+            _check_mean(loss, problem, params)
+    return problem
+
+
+def _known(
+    smoothness: float | None,
+    strong_convexity: float | None,
+    polyak_lojasiewicz: float | None,
+    minimizer: ArrayLike | None,
+) -> Known:
     known = Known(
         None if smoothness is None else positive("smoothness", smoothness),
         None if strong_convexity is None else nonnegative("strong_convexity", strong_convexity),
         None if polyak_lojasiewicz is None else positive("polyak_lojasiewicz", polyak_lojasiewicz),
-        None if minimizer is None else np.asarray(minimizer),
+        None if minimizer is None else finite("minimizer", minimizer, ArgumentError),
     )
     if known.strong_convexity is not None and (known.smoothness or 0.0) < known.strong_convexity:
         raise ArgumentError(
             f"strong_convexity = {strong_convexity} with smoothness = {smoothness}: give both, μ at most L."
         )
-    dtype = np.result_type(*leaves)
-    with precision(dtype):
-        problem = Custom(loss, params, jax.tree.map(lambda leaf: _as(leaf, dtype), data), ragged, known)
-        if minimizer is not None:
-            problem.check_point(minimizer, "minimizer")
-        if ragged:
-            _check_mean(loss, problem, params)
-    return problem
+    return known
 
 
 def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
@@ -183,54 +182,21 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def _check_stacked(data: Any) -> None:
-    lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
-    if len(lengths) != 1 or lengths <= {(), (0,)}:
+def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
+    rows = jax.tree.map(lambda leaf: leaf[0], data[0] if form.padded else data)
+    key = (jax.random.key(0),) if form.draws else ()
+    try:
+        value = jax.eval_shape(form.loss, params, rows, *key)
+    except Exception as cause:
+        first = str(cause).strip().split("\n")[0]
         raise DataError(
-            f"data has arrays of leading sizes {sorted(lengths)}: stack all of them along one client axis, of at least "
-            "one client."
-        )
-
-
-def _stack(clients: Sequence[Batch]) -> tuple[Any, bool]:
-    if not clients:
-        raise DataError("data has no clients: give at least one.")
-    structures = {jax.tree.structure(client) for client in clients}
-    if len(structures) != 1:
-        raise DataError("clients differ in the structure of their data: give every client the same arrays.")
-    inner = {tuple(np.shape(leaf)[1:] for leaf in jax.tree.leaves(client)) for client in clients}
-    if len(inner) != 1:
-        raise DataError(f"clients differ in the shape of a row ({sorted(inner)[:2]}): all must share one.")
-    counts = [_length(client) for client in clients]
-    if min(counts) == 0:
-        raise DataError(f"client {counts.index(0)} has no rows: leave it out, or give it at least one.")
-    longest = max(counts)
-
-    def pad(*parts: Array) -> Array:
-        return np.stack(
-            [np.concatenate([p, np.repeat(p[:1], longest - len(p), axis=0)]) for p in map(np.asarray, parts)]
-        )
-
-    stacked = jax.tree.map(pad, *clients)
-    if min(counts) == longest:
-        return stacked, False
-    weight = np.array([[1 / n] * n + [0.0] * (longest - n) for n in counts])
-    return (stacked, weight), True
-
-
-def _length(batch: Batch) -> int:
-    lengths = {int(np.shape(leaf)[0]) for leaf in jax.tree.leaves(batch) if np.ndim(leaf) > 0}
-    if len(lengths) != 1:
-        raise DataError(f"the arrays of a client have {sorted(lengths)} rows: all must have the same number.")
-    return lengths.pop()
-
-
-def _no_nan(data: Any) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
-        array = np.asarray(leaf)
-        if np.issubdtype(array.dtype, np.floating) and not all_finite(array):
-            name = jax.tree_util.keystr(path) or "data"
-            raise DataError(f"data{name} has entries that are NaN or infinite: clean or impute it first.")
+            f"the loss cannot be computed on a client's data ({type(cause).__name__}: {first}): give a function that "
+            "JAX can trace, and data it fits."
+        ) from cause
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
+        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows.")
 
 
 def _check_mean(loss: Loss, problem: Custom, params: Params) -> None:

@@ -16,7 +16,7 @@ def above_tangent(p: jax.Array, u: jax.Array) -> jax.Array:
     """The height over the last axis, for probabilities p."""
     v = u - jnp.sum(p * u, axis=-1, keepdims=True)
     near = jnp.max(jnp.abs(v), axis=-1) < _FAR
-    inside = jnp.log1p(jnp.sum(p * _curve(jnp.where(near[..., None], v, 0)), axis=-1))
+    inside = jnp.log1p(jnp.sum(p * exp_above_tangent(jnp.where(near[..., None], v, 0)), axis=-1))
     return jnp.where(near, inside, jax.nn.logsumexp(v, b=p, axis=-1))
 
 
@@ -32,15 +32,15 @@ def above_tangent_binary(here: jax.Array, there: jax.Array) -> jax.Array:
     small, far = jnp.abs(t) < _SMALL, t > _FAR
     grown = jnp.expm1(jnp.where(far, size - t, t))
     rise = jnp.where(far, 1 + grown, q * grown)  # far away q exp(t) is taken out of the logarithm
-    rise = jnp.where(small, (1 - q) * _series(-q * t) + q * _series((1 - q) * t), rise)
+    rise = jnp.where(small, (1 - q) * _exp_series(-q * t) + q * _exp_series((1 - q) * t), rise)
     return jnp.log1p(rise) + jnp.where(small, 0, jnp.where(far, log_q + t, 0) - q * t)
 
 
-def _curve(v: jax.Array) -> jax.Array:
+def exp_above_tangent(v: jax.Array) -> jax.Array:
     """exp(v) - 1 - v, by its series where the difference would cancel."""
-    return jnp.where(jnp.abs(v) < _SMALL, _series(v), jnp.expm1(v) - v)
+    return jnp.where(jnp.abs(v) < _SMALL, _exp_series(v), jnp.expm1(v) - v)
 
 
-def _series(v: jax.Array) -> jax.Array:
+def _exp_series(v: jax.Array) -> jax.Array:
     """exp(v) - 1 - v to order 7."""
     return v * v / 2 * (1 + v / 3 * (1 + v / 4 * (1 + v / 5 * (1 + v / 6 * (1 + v / 7)))))

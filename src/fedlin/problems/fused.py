@@ -66,6 +66,8 @@ def choose_tile(samples: int, features: int, classes: int, dtype: Any) -> Tile |
 def descend_on_chip(model: Model, sheet: Sheet, work: Descent) -> Vector | None:
     """x ← x - η(w Xᵀ slope(X x) + l2 x + shift + pull (x - center)), `steps` times; None where it does not fit."""
     samples, features = sheet.X.shape
+    if sheet.l2.ndim:  # the kernel takes one penalty for all entries
+        return None
     tile = choose_tile(samples, features, model.classes, sheet.X.dtype)
     return None if tile is None else run_kernel(model, tile, sheet, work)
 

@@ -1,6 +1,7 @@
 """Logistic regression: f_i(x) = mean or sum over rows of log(1 + exp(-y aᵀx)) + (l2/2)‖x‖² + λ Σ_j x_j²/(1 + x_j²)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,16 @@ from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
+from fedlin.problems.rows import (
+    Sheet,
+    count_rows,
+    drawable_rows,
+    largest_eigenvalues,
+    pick_rows,
+    slope_of,
+    stack_rows,
+    sum_over_rows,
+)
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
@@ -29,7 +39,7 @@ def _fit(sheet: Sheet, x: Vector) -> Scalar:
 
 
 def _loss(sheet: Sheet, x: Vector) -> Scalar:
-    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + sheet.l2 * (x @ x) / 2
+    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + (sheet.l2 * x) @ x / 2
 
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
@@ -46,12 +56,12 @@ def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
         here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
         return rows.weight @ above_tangent_binary(here, there)
 
-    return sum_over_rows(part, sheet) + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+    return sum_over_rows(part, sheet) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
 
 
 def _smooth(sheet: Sheet, x: Vector) -> Scalar:
     """The loss in a form that can be differentiated backwards, which a loop of any length cannot."""
-    return _fit(sheet, x) + sheet.l2 * (x @ x) / 2
+    return _fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
 
 def slope(margins: Sequence[Any], labels: None) -> list[Any]:
@@ -65,6 +75,7 @@ ON_CHIP = Model(slope, classes=1, signed=True)
 
 
 CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), fused=partial(descend_on_chip, ON_CHIP))
+WEIGHTED = replace(CONVEX, fused=None)  # the kernel takes one weight for all of a client's rows
 
 
 def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:
@@ -83,19 +94,20 @@ NONCONVEX = Objective(_loss_bent, _grad_bent)
 class Logistic(Problem):
     """Clients with labels -1 and +1."""
 
-    def __init__(self, sheet: Sheet, nonconvex: float) -> None:
+    def __init__(self, sheet: Sheet, nonconvex: float, weighted_rows: bool = False) -> None:
         self.sheet = sheet
         self.nonconvex = nonconvex  # λ
         clients = len(sheet.length)
         data = (sheet, np.full(clients, nonconvex, sheet.X.dtype)) if nonconvex else sheet
         start = np.zeros(sheet.X.shape[-1], sheet.X.dtype)
-        super().__init__(NONCONVEX if nonconvex else CONVEX, data, start=start, clients=clients)
+        convex = WEIGHTED if weighted_rows else CONVEX
+        super().__init__(NONCONVEX if nonconvex else convex, data, start=start, clients=clients)
 
     def curvature(self) -> tuple[Array, Array]:
         # The second derivative of x²/(1+x²) lies in [-1/2, 2].
-        l2, lam = float(self.sheet.l2[0]), self.nonconvex
-        largest = largest_eigenvalues(self.sheet) / 4 + l2 + 2 * lam
-        return largest, np.full(self.clients, max(l2 - lam / 2, 0.0))
+        l2, lam = np.asarray(self.sheet.l2[0], np.float64), self.nonconvex
+        largest = largest_eigenvalues(self.sheet) / 4 + l2.max() + 2 * lam
+        return largest, np.full(self.clients, max(l2.min() - lam / 2, 0.0))
 
     def solve(self) -> Optimum:
         if self.nonconvex:
@@ -108,11 +120,11 @@ class Logistic(Problem):
         weight = (self.weights[:, None] * self.sheet.weight).reshape(-1)
         used = weight > 0
         X, weight = X[used] * labels[used, None], weight[used]
-        l2 = float(self.sheet.l2[0])
+        l2 = np.asarray(self.sheet.l2[0], np.float64)
 
         def value(x: Array) -> float:
             margin = X @ x
-            return float(weight @ (np.maximum(-margin, 0) + log1p(np.exp(-np.abs(margin)))) + l2 * (x @ x) / 2)
+            return float(weight @ (np.maximum(-margin, 0) + log1p(np.exp(-np.abs(margin)))) + (l2 * x) @ x / 2)
 
         def grad(x: Array) -> Array:
             return np.asarray(l2 * x - (weight * expit(-(X @ x))) @ X)
@@ -123,7 +135,7 @@ class Logistic(Problem):
             return lambda v: l2 * v + (bend * (X @ v)) @ X
 
         x = minimise(value, grad, curvature, np.zeros(self.dim))
-        if l2 == 0 and np.all(X @ x > 0):
+        if not l2.any() and np.all(X @ x > 0):
             raise UnknownError(
                 f"{self!r} has no minimiser: a hyperplane separates the labels, so the loss falls for ever. "
                 "Set l2 above 0."
@@ -132,23 +144,41 @@ class Logistic(Problem):
 
     def rows(self) -> Rows:
         if self.nonconvex:
-            return Rows(self.data, _take_bent, _grad_bent, np.asarray(self.sheet.length))
-        return Rows(self.sheet, take_rows, _grad, np.asarray(self.sheet.length))
+            lengths = np.asarray(self.sheet.length)
+            return Rows(self.data, lengths, _count_bent, _pick_bent, slope_of(_loss_bent, _grad_bent))
+        return drawable_rows(self.sheet, _loss, _grad)
 
 
-def _take_bent(data: tuple[Sheet, Scalar], key: jax.Array, size: int) -> tuple[Sheet, Scalar]:
-    return take_rows(data[0], key, size), data[1]
+def _count_bent(data: tuple[Sheet, Scalar]) -> tuple[Scalar, int]:
+    return count_rows(data[0])
+
+
+def _pick_bent(data: tuple[Sheet, Scalar], picked: jax.Array, share: Vector | None) -> tuple[Sheet, Scalar]:
+    return pick_rows(data[0], picked, share), data[1]
 
 
 def logistic(
     X: ArrayLike | Sequence[ArrayLike],
     y: ArrayLike | Sequence[ArrayLike],
-    l2: float = 0.0,
+    l2: float | ArrayLike = 0.0,
     reduction: str = "mean",
     *,
     nonconvex: float = 0.0,
+    row_weights: Sequence[ArrayLike] | None = None,
 ) -> Logistic:
-    """Labels in {-1, +1}; X is (m, n, d) or a list of (n_i, d). `nonconvex` is λ of the bounded regulariser.
+    """Logistic regression: f_i(x) = Σ_j w_j log(1 + exp(-y_j a_jᵀx)) + (l2/2)‖x‖² + λ Σ_k x_k²/(1 + x_k²).
+
+    Args:
+        X: The clients' rows a_j, an array (m, n, d) or a list with one array (n_i, d) for each client.
+        y: Their labels, each -1 or +1, (m, n) or a list.
+        l2: The weight of the penalty: a number, or one for each entry of the model (0 for an intercept, say).
+        reduction: "mean" for weights w_j = 1/n_i, "sum" for w_j = 1.
+        nonconvex: λ of the bounded regulariser, which is not convex.
+        row_weights: How much each row counts, a list with one array (n_i,) for each client; all alike unless given. A
+            mean divides them by their sum.
+
+    Returns:
+        The problem; it knows its smoothness and, where λ = 0, its minimiser.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((2, 8, 3))
@@ -156,9 +186,9 @@ def logistic(
     >>> float(np.linalg.norm(problem.grad(problem.minimizer))) < 1e-12
     True
     """
-    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    sheet = stack_rows(X, y, l2, reduction, row_weights)
     wrong = (sheet.weight > 0) & ~np.isin(sheet.y, (-1, 1))
     if np.any(wrong):
         i, j = np.argwhere(wrong)[0]
         raise DataError(f"y of client {i} holds {sheet.y[i, j]:g}: labels must be -1 or +1. Map 0/1 labels by 2*y - 1.")
-    return Logistic(sheet, nonnegative("nonconvex", nonconvex))
+    return Logistic(sheet, nonnegative("nonconvex", nonconvex), row_weights is not None)

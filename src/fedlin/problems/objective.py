@@ -25,6 +25,14 @@ class Descent(NamedTuple):
     center: Vector
     steps: Scalar | int
     eta: Scalar | float
+    change: Callable[[Vector], Vector] | None = None  # of each gradient; for steps taken one by one
+
+
+class Slope(NamedTuple):
+    """A gradient or an estimate of one, and the loss over the same rows where that comes with it."""
+
+    grad: Vector
+    loss: Scalar | float = np.nan
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,9 @@ class Objective:
     # The loop as one kernel of a GPU; answers None where a client's data does not fit the chip.
     fused: Callable[[Data, Descent], Vector | None] | None = None
     outside: bool = False  # computed by code of another library, which uses the cores as it sees fit
+    slope: Callable[[Data, Vector], Slope] | None = None  # `grad` and `loss` in one pass, where that costs no more
+    # (data of several clients, weights w, x) -> Σ w_i f_i(x) and Σ w_i ∇f_i(x), without any client's own gradient
+    total: Callable[[Data, Vector, Vector], tuple[Scalar, Vector]] | None = None
 
     def shortcut(self, data: Data, work: Descent) -> Vector | None:
         """Local work by the fastest way that is not the loop over gradients, if there is one here."""
@@ -48,15 +59,29 @@ class Objective:
         return self.fused(data, work) if self.fused is not None and runs_kernels() else None
 
 
+class Descended(NamedTuple):
+    """Where local work ended, and the sum of the losses its steps saw."""
+
+    x: Vector
+    losses: Scalar
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """A noisy oracle: an unbiased estimate of ∇f_i from the client's data, `noise` and a key."""
+    """A noisy oracle: an unbiased estimate of ∇f_i from the client's data, `noise` and a key.
 
-    grad: Callable[[Objective, Data, Data, Vector, Key], Vector]
+    `noise` is what the problem keeps for the oracle of each client; None where the client's data is all it needs.
+    """
+
+    slope: Callable[[Objective, Data, Data, Vector, Key], Slope]
     name: str = ""
-    batch: int | None = None  # rows an estimate is over, where it is over rows
-    # (data, noise, work, anchor or None, key): faster than the loop over estimates, with draws of its own
-    descend: Callable[[Data, Data, Descent, Vector | None, Key], Vector] | None = None
+    batch: int | None = None  # rows an estimate is over, where it is over some of them
+    last: str | None = None  # "short" or "drop", where batches are the parts of a pass over all rows
+    # (objective, data, noise, work, anchor or None, key): local work with draws that are not one a step
+    descend: Callable[[Objective, Data, Data, Descent, Vector | None, Key], Descended] | None = None
+    looped: bool = True  # whether `descend` takes its steps one by one in compiled code
+    # Over all rows, where the loss itself draws; exact where this is None.
+    full: Callable[[Objective, Data, Data, Vector, Key], Slope] | None = None
 
 
 def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:
@@ -65,13 +90,32 @@ def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key
     return result
 
 
+def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
+    """x ← x - η(slope + shift + pull (x - center))."""
+    x, grad = state.x, slope.grad if work.change is None else work.change(slope.grad)
+    x = x - work.eta * (grad + work.shift + work.pull * (x - work.center))
+    return Descended(x, state.losses + slope.loss)
+
+
+def descend_by_slopes(slope: Callable[[Vector, Key], Slope], work: Descent, key: Key) -> Descended:
+    """Local work as `steps` times `take_step`, each with a key of its own."""
+    return repeat_steps(lambda state, key: take_step(state, slope(state.x, key), work), begin(work), work.steps, key)
+
+
 def descend_by_gradients(grad: Callable[[Vector, Key], Vector], work: Descent, key: Key) -> Vector:
-    """x ← x - η(∇f_i(x) + shift + pull (x - center)), `steps` times."""
+    """Local work by gradients alone."""
+    return descend_by_slopes(lambda x, key: Slope(grad(x, key)), work, key).x
 
-    def step(x: Vector, key: Key) -> Vector:
-        return x - work.eta * (grad(x, key) + work.shift + work.pull * (x - work.center))
 
-    return repeat_steps(step, work.start, work.steps, key)
+def begin(work: Descent) -> Descended:
+    """Local work before its first step."""
+    return Descended(work.start, jnp.zeros((), work.start.dtype))
+
+
+def above(slope: Callable[[Vector], Slope], x: Vector, anchor: Vector | None) -> Slope:
+    """The slope at x, or with an anchor what it is above that at the anchor."""
+    here = slope(x)
+    return here if anchor is None else Slope(here.grad - slope(anchor).grad, here.loss)
 
 
 def prox_by_newton(loss: Callable[[Data, Vector], Scalar]) -> Callable[[Data, Vector, Scalar], Vector]:

@@ -2,7 +2,9 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, cached_property
+from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
@@ -12,11 +14,11 @@ from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite
-from fedlin.core import Scalar, Vector
+from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
-from fedlin.layout import each_client, one_pass_block, sum_over_clients
+from fedlin.layout import each_client, one_pass_block, sum_over_blocks, sum_over_clients
 from fedlin.precision import precision
-from fedlin.problems.objective import Data, Objective, Sampling
+from fedlin.problems.objective import Data, Objective, Sampling, Slope
 
 Array = NDArray[Any]
 Sums = tuple[Scalar, Vector]  # Σ w_i h_i and Σ w_i ∇f_i(x), as `survey` finds them
@@ -39,13 +41,29 @@ class Measures(NamedTuple):
     distance: Any  # ‖x - x*‖²
 
 
+@dataclass(frozen=True)
+class Layer:
+    """An array of a model's parameters; a flat model is its layers one after the other."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return prod(self.shape)
+
+
 class Rows(NamedTuple):
-    """How to draw a mini-batch from a client: its rows, and the gradient of f_i restricted to a few of them."""
+    """How to draw a mini-batch from a client: its rows, and the slope of f_i restricted to a few of them."""
 
     data: Data
-    take: Any  # (data, key, size) -> data
-    grad: Any  # (data, x) -> vector
     lengths: Array  # n_i, of every client
+    sizes: Callable[[Data], tuple[Scalar | int, int]]  # of a client: n_i, and the rows its data has room for
+    # (data, numbers of rows, share of each or None where all are alike) -> batch
+    pick: Callable[[Data, jax.Array, Vector | None], Data]
+    slope: Callable[[Data, Vector, Key], Slope]  # (batch, x, key)
+    sampling: Sampling | None = None  # over all rows, of a loss that draws
 
 
 class Problem:
@@ -79,6 +97,11 @@ class Problem:
     def dim(self) -> int:
         """d, the number of entries of a model."""
         return int(self.start.size)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The arrays that a flat model is made of, in its order; one where nothing more is known."""
+        return (Layer("x", (self.dim,)),)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -290,6 +313,9 @@ def survey(
     mesh: Mesh | None = None,
 ) -> Sums:
     """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, whose mean h_i is the gap, or the loss."""
+    total = objective.total
+    if total is not None:
+        return sum_over_blocks(lambda data, weights: total(data, weights, x), block, mesh)(data, weights)
     (sums,) = sum_over_clients([(weights, views(objective, data, optimum, x, block, mesh))], mesh)
     found: Sums = sums
     return found
@@ -336,7 +362,6 @@ def _measure(objective: Objective, block: int | None) -> Any:
 @cache
 def _mean_gradient(objective: Objective, block: int | None) -> Any:
     def run(data: Data, weights: Vector, x: Vector) -> Vector:
-        grads: Vector = each_client(lambda client: objective.grad(client, x), block)(data)
-        return weights @ grads
+        return survey(objective, data, weights, None, x, block)[1]
 
     return jax.jit(run)

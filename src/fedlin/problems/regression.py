@@ -5,11 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import nonnegative, positive_integer
-from fedlin.core import Vector
-from fedlin.problems.problem import Rows
+from fedlin.checks import fits_memory, nonnegative, positive_integer, random_seed
+from fedlin.core import Scalar, Vector
 from fedlin.problems.quadratic import Quadratic
-from fedlin.problems.rows import Sheet, stack_rows, take_rows
+from fedlin.problems.rows import Sheet, drawable_rows, stack_rows
+
+
+def _loss_rows(sheet: Sheet, x: Vector) -> Scalar:
+    return sheet.weight @ (sheet.X @ x - sheet.y) ** 2 / 2 + (sheet.l2 * x) @ x / 2
 
 
 def _grad_rows(sheet: Sheet, x: Vector) -> Vector:
@@ -20,23 +23,37 @@ def regression(
     X: ArrayLike | Sequence[ArrayLike],
     y: ArrayLike | Sequence[ArrayLike],
     *,
-    l2: float = 0.0,
+    l2: float | ArrayLike = 0.0,
     reduction: str = "sum",
     closed_form: bool = True,
+    row_weights: Sequence[ArrayLike] | None = None,
 ) -> Quadratic:
-    """f_i(x) = ½ Σ_j (a_jᵀx - y_j)² + (l2/2)‖x‖², or the mean over rows; X is (m, n, d) or a list of (n_i, d).
+    """Least squares over rows: f_i(x) = ½ Σ_j w_j (a_jᵀx - y_j)² + (l2/2)‖x‖².
+
+    Args:
+        X: The clients' rows a_j, an array (m, n, d) or a list with one array (n_i, d) for each client.
+        y: Their targets, (m, n) or a list.
+        l2: The weight of the penalty: a number, or one for each entry of the model (0 for an intercept, say).
+        reduction: "sum" for weights w_j = 1, "mean" for w_j = 1/n_i.
+        closed_form: Whether local steps are taken in closed form rather than one by one.
+        row_weights: How much each row counts, a list with one array (n_i,) for each client; all alike unless given. A
+            mean divides them by their sum.
+
+    Returns:
+        The problem; it knows its smoothness, its strong convexity and its minimiser.
 
     >>> import numpy as np
     >>> regression([np.eye(2), np.ones((1, 2))], [np.array([1.0, 2.0]), np.array([3.0])]).minimizer.round(3).tolist()
     [1.0, 2.0]
     """
-    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    sheet = stack_rows(X, y, l2, reduction, row_weights)
     weighted = sheet.X * sheet.weight[..., None]
-    A = np.matmul(weighted.transpose(0, 2, 1), sheet.X) + l2 * np.eye(sheet.X.shape[-1], dtype=sheet.X.dtype)
+    identity = np.eye(sheet.X.shape[-1], dtype=sheet.X.dtype)
+    A = np.matmul(weighted.transpose(0, 2, 1), sheet.X) + sheet.l2[0] * identity
     b = np.einsum("inj,in->ij", weighted, sheet.y)
     c = np.einsum("in,in,in->i", sheet.weight, sheet.y, sheet.y) / 2
     A = (A + A.transpose(0, 2, 1)) / 2
-    return Quadratic(A, b, c, closed_form, Rows(sheet, take_rows, _grad_rows, np.asarray(sheet.length)))
+    return Quadratic(A, b, c, closed_form, drawable_rows(sheet, _loss_rows, _grad_rows))
 
 
 def least_squares(
@@ -56,7 +73,8 @@ def least_squares(
     """
     clients, dim = positive_integer("clients", clients), positive_integer("dim", dim)
     samples, alpha = positive_integer("samples", samples), nonnegative("alpha", alpha)
-    draw = np.random.default_rng(seed)
+    fits_memory(f"the rows of {clients} clients", 4 * clients * samples * dim)
+    draw = np.random.default_rng(random_seed(seed))
     A = draw.standard_normal((clients, samples, dim))
     u = np.sqrt(alpha) * draw.standard_normal((clients, 1))  # u_i, one number a client
     truth = u + draw.standard_normal((clients, dim))  # x_i

@@ -1,6 +1,7 @@
 """Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -8,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import all_finite, finite, is_sparse, one_of
-from fedlin.core import Key
-from fedlin.errors import DataError
+from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
+from fedlin.core import Key, Scalar, Vector
+from fedlin.errors import ArgumentError, DataError
+from fedlin.problems.objective import Data, Slope
+from fedlin.problems.problem import Rows
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -19,28 +22,39 @@ LARGEST = 2**30  # entries that sparse rows may take up once they are dense and 
 
 
 class Sheet(NamedTuple):
-    """One client's rows. f_i = Σ_j weight_j loss_j + (l2/2)‖x‖²; a mean has weights 1/n_i, a sum has 1."""
+    """One client's rows. f_i = Σ_j weight_j loss_j + ½ Σ_k l2_k x_k²; a mean has weights 1/n_i, a sum has 1."""
 
     X: jax.Array  # (n, d)
     y: jax.Array  # (n,)
-    weight: jax.Array  # (n,), the same for all of a client's rows, zero for padding
+    weight: jax.Array  # (n,), zero for padding; the same for all of a client's rows unless rows are weighted
     length: jax.Array  # n_i
-    l2: jax.Array
+    l2: jax.Array  # one number, or one for each entry of the model
 
 
 def stack_rows(
-    X: ArrayLike | Sequence[ArrayLike], y: ArrayLike | Sequence[ArrayLike], l2: float, reduction: str
+    X: ArrayLike | Sequence[ArrayLike],
+    y: ArrayLike | Sequence[ArrayLike],
+    l2: float | ArrayLike,
+    reduction: str,
+    row_weights: Sequence[ArrayLike] | None = None,
+    outputs: int = 1,
 ) -> Sheet:
-    """All clients' rows with a leading client axis; clients may differ in their number of rows."""
+    """All clients' rows with a leading client axis; clients may differ in their number of rows.
+
+    A model has `outputs` entries for each feature, so many as an array of `l2` must have.
+    """
     one_of("reduction", reduction, ("mean", "sum"))
+    X, y, row_weights = (_without_pandas(parts) for parts in (X, y, row_weights))
     _check_clients("X", X)
     _check_clients("y", y)
+    if row_weights is not None:
+        _check_clients("row_weights", row_weights)
     if len(X) != len(y):  # type: ignore[arg-type]
         raise DataError(f"X has {len(X)} clients and y has {len(y)}: give both for every client.")  # type: ignore[arg-type]
     if len(X) == 0:  # type: ignore[arg-type]
         raise DataError("X has no clients: give at least one.")
-    if _even(X, y):
-        return _as_it_is(np.asarray(X), np.asarray(y), l2, reduction)
+    if row_weights is None and _even(X, y):
+        return _as_it_is(np.asarray(X), np.asarray(y), l2, reduction, outputs)
     features = [finite(f"X of client {i}", part) for i, part in enumerate(dense(X))]
     targets = [finite(f"y of client {i}", part) for i, part in enumerate(y)]  # type: ignore[arg-type]
     for i, (rows, labels) in enumerate(zip(features, targets, strict=True)):
@@ -56,6 +70,7 @@ def stack_rows(
         if labels.shape != (len(rows),):
             raise DataError(f"y of client {i} has shape {labels.shape} for {len(rows)} rows: give ({len(rows)},).")
     dtype = np.result_type(*features)
+    _check_sizes(features, targets, dtype)
     counts = np.array([len(rows) for rows in features], np.int32)
     longest = int(counts.max())
     if longest > BLOCK:
@@ -64,10 +79,51 @@ def stack_rows(
     X_all, y_all, weight = (np.zeros(shape, dtype) for shape in shapes)
     for i, n in enumerate(counts):
         X_all[i, :n], y_all[i, :n] = features[i], targets[i]
-        weight[i, :n] = 1 / n if reduction == "mean" else 1
+        each = np.ones(n) if row_weights is None else _check_row_weights(i, row_weights, n)
+        weight[i, :n] = each / each.sum() if reduction == "mean" else each
     # On the host the fields are NumPy arrays; the type says what the traced functions see.
-    stacked: Any = (X_all, y_all, weight, counts, np.full(len(counts), l2, dtype))
+    stacked: Any = (X_all, y_all, weight, counts, _penalties(l2, len(counts), X_all.shape[-1] * outputs, dtype))
     return Sheet(*stacked)
+
+
+def _check_sizes(features: Iterable[Array], targets: Iterable[Array], dtype: Any) -> None:
+    """Refuse numbers so large that the curvature, a sum of their squares, could overflow."""
+    most = float(np.finfo(dtype).max) ** (1 / 3)
+    for name, parts in (("X", features), ("y", targets)):
+        for i, part in enumerate(parts):
+            largest = float(np.abs(part).max())
+            if largest > most:
+                raise DataError(
+                    f"{name} of client {i} holds numbers up to {largest:.2g}, whose squares overflow in "
+                    f"{np.dtype(dtype)}: scale them to at most {most:.0e}, for example by their standard deviation."
+                )
+
+
+def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
+    """The weights of one client's rows."""
+    if len(row_weights) <= client:
+        raise DataError("row_weights must have an array of weights for every client, as y has.")
+    weights = finite(f"row_weights of client {client}", row_weights[client])
+    if weights.shape != (rows,):
+        raise DataError(
+            f"row_weights of client {client} has shape {weights.shape} for {rows} rows: give one weight for each row."
+        )
+    if np.any(weights < 0) or not np.any(weights > 0):
+        raise DataError(f"row_weights of client {client}: none may be negative and at least one must be above 0.")
+    return weights
+
+
+def _penalties(l2: Any, clients: int, dim: int, dtype: Any) -> Array:
+    """l2 of every client, a number or one for each entry of the model."""
+    if shape_of("l2", l2) == ():
+        return np.full(clients, nonnegative("l2", l2), dtype)
+    values = finite("l2", l2)
+    if values.shape != (dim,) or np.any(values < 0):
+        raise ArgumentError(
+            f"l2 has shape {values.shape}: give a finite number of at least 0, or one for each of the model's {dim} "
+            "entries."
+        )
+    return np.tile(values.astype(dtype), (clients, 1))
 
 
 def _even(X: Any, y: Any) -> bool:
@@ -79,12 +135,13 @@ def _even(X: Any, y: Any) -> bool:
     return bool(fits and plain and all_finite(X) and all_finite(y))
 
 
-def _as_it_is(X: Array, y: Array, l2: float, reduction: str) -> Sheet:
+def _as_it_is(X: Array, y: Array, l2: Any, reduction: str, outputs: int) -> Sheet:
     """Clients of equal length without a copy of their features, so that a memory-mapped file stays on disk."""
-    clients, rows, _ = X.shape
+    _check_sizes(X, y, X.dtype)
+    clients, rows, features = X.shape
     weight = np.broadcast_to(np.asarray(1 / rows if reduction == "mean" else 1, X.dtype), y.shape)
     counts = np.full(clients, rows, np.int32)
-    stacked: Any = (X, np.asarray(y, X.dtype), weight, counts, np.full(clients, l2, X.dtype))
+    stacked: Any = (X, np.asarray(y, X.dtype), weight, counts, _penalties(l2, clients, features * outputs, X.dtype))
     return Sheet(*stacked)
 
 
@@ -104,15 +161,32 @@ def sum_over_rows(part: Callable[[Sheet], T], sheet: Sheet) -> T:
         return part(sheet._replace(X=X, y=y, weight=weight))
 
     used = (sheet.length + (BLOCK - 1)) // BLOCK
-    total: T = jax.lax.fori_loop(1, used, lambda number, sums: jax.tree.map(jnp.add, sums, block(number)), block(0))
+    nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(block, 0))
+    total: T = jax.lax.fori_loop(0, used, lambda number, sums: jax.tree.map(jnp.add, sums, block(number)), nothing)
     return total
 
 
+def _without_pandas(parts: Any) -> Any:
+    return parts.to_numpy() if hasattr(parts, "to_numpy") else parts
+
+
 def _check_clients(name: str, parts: Any) -> None:
-    if not hasattr(parts, "__len__") or np.ndim(parts[0] if len(parts) else parts) == 0:
+    """Refuse what is neither an array with an axis of clients nor a list with an entry for each."""
+    listed = isinstance(parts, list | tuple) or (
+        hasattr(parts, "ndim") and hasattr(parts, "__array__") and parts.ndim > 0
+    )
+    if not listed or (len(parts) and _axes(parts[0]) == 0):
         raise DataError(
-            f"{name} = {parts!r:.80} is not allowed: give an array with one more axis, the clients', or a list."
+            f"{name} = {shown(parts)} is not allowed: give an array with one more axis, the clients', or a list."
         )
+
+
+def _axes(part: Any) -> int:
+    """The number of axes of one client's part, two where it is sparse or its rows differ in length."""
+    try:
+        return 2 if is_sparse(part) else np.ndim(part)
+    except ValueError:
+        return 2
 
 
 def dense(X: Any) -> Any:
@@ -128,11 +202,31 @@ def dense(X: Any) -> Any:
     return [part.toarray() if is_sparse(part) else part for part in X]
 
 
-def take_rows(sheet: Sheet, key: Key, size: int) -> Sheet:
-    """`size` rows drawn with replacement, weighted so that the gradient stays unbiased."""
-    picked = jax.random.randint(key, (size,), 0, sheet.length)
-    scale = sheet.length.astype(sheet.X.dtype) / size
+def count_rows(sheet: Sheet) -> tuple[Scalar, int]:
+    """n_i, and the rows there is room for."""
+    return sheet.length, sheet.X.shape[0]
+
+
+def pick_rows(sheet: Sheet, picked: jax.Array, share: Vector | None) -> Sheet:
+    """The rows with these numbers, which stand for all: each for its share, or for as much as any other."""
+    size = len(picked)
+    scale = sheet.length.astype(sheet.X.dtype) * (1 / size if share is None else share)
     return Sheet(sheet.X[picked], sheet.y[picked], sheet.weight[picked] * scale, jnp.int32(size), sheet.l2)
+
+
+def drawable_rows(
+    sheet: Sheet, loss: Callable[[Sheet, Vector], Scalar], grad: Callable[[Sheet, Vector], Vector]
+) -> Rows:
+    """A problem's rows for mini-batches, from its loss and its gradient over any of them."""
+    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, slope_of(loss, grad))
+
+
+@cache  # equal functions give the same one, so that nothing compiles twice
+def slope_of(
+    loss: Callable[[Data, Vector], Scalar], grad: Callable[[Data, Vector], Vector]
+) -> Callable[[Data, Vector, Key], Slope]:
+    """Loss and gradient over a batch in one function, for those that draw nothing."""
+    return lambda batch, x, key: Slope(grad(batch, x), loss(batch, x))
 
 
 def largest_eigenvalues(sheet: Sheet) -> Array:

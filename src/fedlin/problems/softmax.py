@@ -14,21 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.special import softmax as probabilities
 
-from fedlin.checks import nonnegative, positive_integer
+from fedlin.checks import positive_integer
 from fedlin.core import Scalar, Vector
-from fedlin.errors import DataError, UnknownError
+from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, largest_eigenvalues, stack_rows, sum_over_rows, take_rows
+from fedlin.problems.rows import Sheet, drawable_rows, largest_eigenvalues, stack_rows, sum_over_rows
 from fedlin.problems.solver import minimise
 
 Array = NDArray[Any]
+MOST_CLASSES = 2**20  # more are labels that are no classes
 
 
 @cache
-def objective(classes: int) -> Objective:
+def objective(classes: int, weighted_rows: bool = False) -> Objective:
     """The functions for K classes."""
 
     def logits(sheet: Sheet, x: Vector) -> Vector:
@@ -40,11 +41,11 @@ def objective(classes: int) -> Objective:
         return sheet.weight @ (jax.nn.logsumexp(z, axis=1) - chosen)
 
     def loss(sheet: Sheet, x: Vector) -> Scalar:
-        return sum_over_rows(lambda rows: fit(rows, x), sheet) + sheet.l2 * (x @ x) / 2
+        return sum_over_rows(lambda rows: fit(rows, x), sheet) + (sheet.l2 * x) @ x / 2
 
     def smooth(sheet: Sheet, x: Vector) -> Scalar:
         """The loss in a form that can be differentiated backwards, which a loop of any length cannot."""
-        return fit(sheet, x) + sheet.l2 * (x @ x) / 2
+        return fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
     def grad(sheet: Sheet, x: Vector) -> Vector:
         def part(rows: Sheet) -> Vector:
@@ -59,9 +60,11 @@ def objective(classes: int) -> Objective:
             here = logits(rows, y)
             return rows.weight @ above_tangent(jax.nn.softmax(here, axis=1), logits(rows, x) - here)
 
-        return sum_over_rows(part, sheet) + sheet.l2 * jnp.sum((x - y) ** 2) / 2
+        return sum_over_rows(part, sheet) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
 
-    return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=partial(descend_on_chip, on_chip(classes)))
+    # The kernel takes one weight for all of a client's rows.
+    fused = None if weighted_rows else partial(descend_on_chip, on_chip(classes))
+    return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=fused)
 
 
 def slope(logits: Sequence[Any], y: Any) -> list[Any]:
@@ -80,18 +83,18 @@ def on_chip(classes: int) -> Model:
 class Softmax(Problem):
     """Clients with labels 0..K-1."""
 
-    def __init__(self, sheet: Sheet, classes: int) -> None:
+    def __init__(self, sheet: Sheet, classes: int, weighted_rows: bool = False) -> None:
         self.classes = classes
         start = np.zeros(sheet.X.shape[-1] * classes, sheet.X.dtype)
-        super().__init__(objective(classes), sheet, start=start, clients=len(sheet.length))
+        super().__init__(objective(classes, weighted_rows), sheet, start=start, clients=len(sheet.length))
 
     def curvature(self) -> tuple[Array, Array]:
         # The Hessian of log Σ exp is at most I/2 (Böhning, 1992).
-        l2 = float(self.data.l2[0])
-        return largest_eigenvalues(self.data) / 2 + l2, np.full(self.clients, l2)
+        l2 = np.asarray(self.data.l2[0], np.float64)
+        return largest_eigenvalues(self.data) / 2 + l2.max(), np.full(self.clients, l2.min())
 
     def solve(self) -> Optimum:
-        d, K, l2 = self.data.X.shape[-1], self.classes, float(self.data.l2[0])
+        d, K, l2 = self.data.X.shape[-1], self.classes, np.asarray(self.data.l2[0], np.float64)
         weight = (self.weights[:, None] * self.data.weight).reshape(-1)
         used = weight > 0
         X, weight = self.data.X.reshape(-1, d)[used].astype(np.float64), weight[used]
@@ -100,7 +103,7 @@ class Softmax(Problem):
 
         def value(x: Array) -> float:
             z = X @ x.reshape(d, K)
-            return float(weight @ (logsumexp(z, axis=1) - z[np.arange(len(z)), labels]) + l2 * (x @ x) / 2)
+            return float(weight @ (logsumexp(z, axis=1) - z[np.arange(len(z)), labels]) + (l2 * x) @ x / 2)
 
         def grad(x: Array) -> Array:
             p = probabilities(X @ x.reshape(d, K), axis=1)
@@ -117,37 +120,61 @@ class Softmax(Problem):
             return times
 
         x = minimise(value, grad, curvature, np.zeros(self.dim))
-        if l2 == 0 and np.all(np.argmax(X @ x.reshape(d, K), axis=1) == labels):
+        if not l2.any() and np.all(np.argmax(X @ x.reshape(d, K), axis=1) == labels):
             raise UnknownError(
                 f"{self!r} has no minimiser: the classes can be separated, so the loss falls for ever. Set l2 above 0."
             )
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
     def rows(self) -> Rows:
-        return Rows(self.data, take_rows, self.objective.grad, np.asarray(self.data.length))
+        return drawable_rows(self.data, self.objective.loss, self.objective.grad)
 
 
 def softmax(
     X: ArrayLike | Sequence[ArrayLike],
     y: ArrayLike | Sequence[ArrayLike],
-    l2: float = 0.0,
+    l2: float | ArrayLike = 0.0,
     reduction: str = "mean",
     *,
     classes: int | None = None,
+    row_weights: Sequence[ArrayLike] | None = None,
 ) -> Softmax:
-    """Labels 0..K-1; X is (m, n, d) or a list of (n_i, d). K is one more than the largest label unless given.
+    """Softmax regression: f_i(W) = Σ_j w_j (log Σ_c exp(w_cᵀa_j) - w_{y_j}ᵀa_j) + (l2/2)‖W‖².
+
+    Args:
+        X: The clients' rows a_j, an array (m, n, d) or a list with one array (n_i, d) for each client.
+        y: Their labels 0..K-1, (m, n) or a list.
+        l2: The weight of the penalty: a number, or one for each of the d·K entries of the flat model.
+        reduction: "mean" for weights w_j = 1/n_i, "sum" for w_j = 1.
+        classes: K, one more than the largest label unless given.
+        row_weights: How much each row counts, a list with one array (n_i,) for each client; all alike unless given. A
+            mean divides them by their sum.
+
+    Returns:
+        The problem, whose model is W, shape (d, K), flat; it knows its smoothness and its minimiser.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((2, 9, 3))
     >>> softmax(X, np.tile([0, 1, 2], (2, 3)), l2=0.1).dim
     9
     """
-    sheet = stack_rows(X, y, nonnegative("l2", l2), reduction)
+    count = _count_classes(y) if classes is None else positive_integer("classes", classes)
+    if count > MOST_CLASSES:
+        raise ArgumentError(f"classes = {count} is not allowed: give at most {MOST_CLASSES}.")
+    sheet = stack_rows(X, y, l2, reduction, row_weights, count)
     labels = sheet.y[sheet.weight > 0]
-    count = int(labels.max()) + 1 if classes is None else positive_integer("classes", classes)
     if np.any(labels != np.round(labels)) or labels.min() < 0 or labels.max() >= count or count < 2:
         raise DataError(
             f"y holds labels from {labels.min():g} to {labels.max():g} for {count} classes: give whole numbers 0..K-1, "
             "K at least 2."
         )
-    return Softmax(sheet, count)
+    return Softmax(sheet, count, row_weights is not None)
+
+
+def _count_classes(y: Any) -> int:
+    """One more than the largest label; what is wrong with the labels is for `stack_rows` to say."""
+    try:
+        largest = max(float(np.max(np.asarray(part, np.float64), initial=0.0)) for part in y)
+    except (TypeError, ValueError, OverflowError):
+        return 2
+    return int(largest) + 1 if np.isfinite(largest) else 2

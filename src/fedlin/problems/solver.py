@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from fedlin.errors import UnknownError
 
 Array = NDArray[np.float64]
-TOLERANCE = 1e-12  # the gradient norm at which a minimiser counts as found
+TOLERANCE = 1e-12  # the gradient norm at which a minimiser counts as found, or that share of the first norm if larger
 _STEPS = 200  # at most; ten or so are taken
 _ARMIJO = 1e-4  # the customary share
 _FINEST = 1e-10  # relative residual below which conjugate gradients gain nothing in double precision
@@ -23,13 +23,15 @@ def minimise(
     curvature: Callable[[Array], Callable[[Array], Array]],
     start: Array,
 ) -> Array:
-    """argmin of a smooth convex function, to a gradient norm of 1e-12 or an error with the one reached.
+    """argmin of a smooth convex function, to a gradient norm of 1e-12 (times the first norm if that is above 1), or an
+    error with the norm reached.
 
     `curvature(x)` returns the map v ↦ ∇²f(x) v. A step is as exact as the gradient is small (Dembo, Eisenstat and
     Steihaug, 1982) and is halved until f falls by Armijo's share of what the slope promises.
     """
     x, slope = start, grad(start)
     norm = float(np.linalg.norm(slope))
+    allowed = TOLERANCE * max(1.0, norm)
     for _ in range(_STEPS):
         if norm <= TOLERANCE:
             return x
@@ -45,15 +47,15 @@ def minimise(
                 break
             size /= 2
             if size < _SHORTEST:
-                return _finished(x, norm)
+                return _finished(x, norm, allowed)
         x, slope, norm = trial, trial_slope, trial_norm
-    return _finished(x, norm)
+    return _finished(x, norm, allowed)
 
 
-def _finished(x: Array, norm: float) -> Array:
-    if norm <= TOLERANCE:
+def _finished(x: Array, norm: float, allowed: float) -> Array:
+    if norm <= allowed:
         return x
     raise UnknownError(
-        f"the minimiser could not be found: the solver stopped at a gradient norm of {norm:.2e}, not {TOLERANCE:g}. "
+        f"the minimiser could not be found: the solver stopped at a gradient norm of {norm:.2e}, not {allowed:.2g}. "
         "Add l2 regularisation, or scale the features."
     )

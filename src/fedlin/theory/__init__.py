@@ -1,6 +1,7 @@
 """Step sizes, bounds and constants, one function a theorem."""
 
-from fedlin.theory import bounds, lower_bound, splitting, staged, surrogate
+from fedlin.theory import bounds, exact, lower_bound, splitting, staged, surrogate
+from fedlin.theory.certified import certified
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.steps import (
     client_feedback,
@@ -28,12 +29,14 @@ from fedlin.theory.steps import (
 
 __all__ = [
     "bounds",
+    "certified",
     "client_feedback",
     "convex",
     "convex_last",
     "diana",
     "dissimilarity",
     "ef21",
+    "exact",
     "fedac",
     "fedcomgate",
     "fedpaq",

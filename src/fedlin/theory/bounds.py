@@ -9,10 +9,11 @@ from math import e, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
+from fedlin.theory.certified import certified_factors
 from fedlin.theory.steps import DECAY, fedpaq_start
 
 Array = NDArray[Any]
@@ -28,6 +29,24 @@ def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
     [1.0, 0.9583, 0.9184]
     """
     return _geometric(1 / (6 * problem.condition), rounds) * gap0
+
+
+def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: float) -> Array:
+    """At the steps of `theory.certified`: ‖x̄_{T+1} - x*‖² ≤ (Σ w_i R_i)^{2T} ‖x̄_1 - x*‖², R_i nearly (1 - η_iμ)^τ_i.
+
+    Args:
+        problem: the problem, or its condition number κ.
+        tau: τ_i, as `theory.certified` takes it.
+        rounds: how many rounds.
+        distance0: ‖x̄_1 - x*‖².
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
+    >>> certified(10.0, 5, rounds=2, distance0=1.0).round(3).tolist()
+    [1.0, 0.366, 0.134]
+    """
+    return np.concatenate([[1.0], np.cumprod(certified_factors(problem, tau, rounds))]) * distance0
 
 
 def convex(problem: Problem, distances: Array) -> Array:

@@ -6,18 +6,34 @@ propositions without a name are those of Mitra et al., Linear Convergence in Fed
 η_i = η̄/τ_i; the papers of the others stand at their methods in `fedlin.algorithms`.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from math import ceil, sqrt
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import nonnegative, positive, positive_integer, real
+from fedlin.checks import instance_of, nonnegative, positive, positive_integer, real
 from fedlin.errors import PlanError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.theory.dissimilarity import dissimilarity
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _checked(theorem: F) -> F:
+    """The theorem, which refuses what is no problem before it asks for constants."""
+
+    @wraps(theorem)
+    def checked(problem: Problem, *args: Any, **kwargs: Any) -> Any:
+        return theorem(instance_of("problem", problem, Problem, "a fedlin Problem"), *args, **kwargs)
+
+    return cast(F, checked)
+
+
+@_checked
 def strongly_convex(problem: Problem, tau: ArrayLike) -> Plan:
     """Theorem 1: η_i = 1/(6Lτ_i).
 
@@ -29,6 +45,7 @@ def strongly_convex(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan.scaled(tau, 1 / (6 * problem.smoothness))
 
 
+@_checked
 def convex(problem: Problem, tau: ArrayLike) -> Plan:
     """Theorem 2, for the mean of the models: η_i = 1/(10Lτ_i).
 
@@ -41,6 +58,7 @@ def convex(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan.scaled(tau, 1 / (10 * problem.smoothness))
 
 
+@_checked
 def convex_last(problem: Problem, tau: ArrayLike) -> Plan:
     """Theorem 2, for the last model: η_i = 1/(6Lτ_i).
 
@@ -53,6 +71,7 @@ def convex_last(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan.scaled(tau, 1 / (6 * problem.smoothness))
 
 
+@_checked
 def nonconvex(problem: Problem, tau: ArrayLike) -> Plan:
     """Theorem 3: η_i = 1/(26Lτ_i).
 
@@ -65,6 +84,7 @@ def nonconvex(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan.scaled(tau, 1 / (26 * problem.smoothness))
 
 
+@_checked
 def polyak_lojasiewicz(problem: Problem, tau: ArrayLike) -> Plan:
     """Theorem 4: η_i = 1/(26Lτ_i).
 
@@ -77,6 +97,7 @@ def polyak_lojasiewicz(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan.scaled(tau, 1 / (26 * problem.smoothness))
 
 
+@_checked
 def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Plan:
     """Theorem 5: any η̄ ≤ 1/(12L), the largest unless given.
 
@@ -97,6 +118,7 @@ def noisy(problem: Problem, tau: ArrayLike, eta_bar: float | None = None) -> Pla
 DECAY = 48  # t_0/κ of `noisy_decaying`
 
 
+@_checked
 def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
     """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 48κ, which is at most 1/(12L): error O(1/T).
 
@@ -112,6 +134,7 @@ def noisy_decaying(problem: Problem, tau: ArrayLike, rounds: int) -> Plan:
     return Plan(np.broadcast_to(steps, (len(t), problem.clients)), eta_bar[:, None] / steps)
 
 
+@_checked
 def server_sparse(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
     """Theorem 7, compression at the server without feedback: η_i = 1/(2(2+√δ)Lτ_i).
 
@@ -125,6 +148,7 @@ def server_sparse(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
     return Plan.scaled(tau, 1 / (2 * (2 + sqrt(delta)) * problem.smoothness))
 
 
+@_checked
 def server_feedback(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
     """Theorem 8, compression at the server with feedback: η_i = 1/(72Lδτ_i).
 
@@ -137,6 +161,7 @@ def server_feedback(problem: Problem, tau: ArrayLike, delta: float) -> Plan:
     return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta)))
 
 
+@_checked
 def client_feedback(problem: Problem, tau: ArrayLike, delta: float, C: float | None = None) -> Plan:
     """Theorem 9, compression at the clients with feedback: η_i = 1/(72LδCτ_i); C by `dissimilarity` unless given.
 
@@ -151,6 +176,7 @@ def client_feedback(problem: Problem, tau: ArrayLike, delta: float, C: float | N
     return Plan.scaled(tau, 1 / (72 * problem.smoothness * _delta(delta) * positive("C", C)))
 
 
+@_checked
 def homogeneous(problem: Problem, tau: ArrayLike) -> Plan:
     """Proposition 3, identical clients: η = 1/L for all, whatever τ.
 
@@ -163,6 +189,7 @@ def homogeneous(problem: Problem, tau: ArrayLike) -> Plan:
     return Plan(tau, 1 / problem.smoothness)
 
 
+@_checked
 def fedsplit(problem: Problem) -> Plan:
     """Our proof, as in Pathak and Wainwright's Corollary 1: the proximal parameter s = 1/√(Lμ), as the plan's η.
 
@@ -180,6 +207,7 @@ def fedsplit(problem: Problem) -> Plan:
     return Plan(1, 1 / sqrt(problem.smoothness * problem.strong_convexity))
 
 
+@_checked
 def scaffnew(problem: Problem) -> Plan:
     """Theorem 3.6 of Mishchenko et al.: γ = 1/L and p = 1/√κ, so √κ local steps on average; O(√κ log 1/ε) rounds.
 
@@ -192,6 +220,7 @@ def scaffnew(problem: Problem) -> Plan:
     return Plan(round(sqrt(problem.condition)), 1 / problem.smoothness)
 
 
+@_checked
 def ef21(problem: Problem, delta: float) -> Plan:
     """Theorem 2 of Richtárik et al.: η = min{1/(L + L̃√(2β/θ)), θ/(2μ)}, θ = 1 - √(1 - 1/δ), β = (1 - 1/δ)/θ.
 
@@ -212,6 +241,7 @@ def ef21(problem: Problem, delta: float) -> Plan:
     return Plan(1, min(eta, theta / (2 * mu)) if mu > 0 else eta)
 
 
+@_checked
 def diana(problem: Problem, omega: float) -> Plan:
     """Corollary of the main theorem of Gorbunov et al. (2020) on DIANA with α = 1/(1 + ω): η = 1/((1 + 6ω/m) L).
 
@@ -227,6 +257,7 @@ def diana(problem: Problem, omega: float) -> Plan:
     return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
 
 
+@_checked
 def fedpaq(problem: Problem, tau: ArrayLike, rounds: int, omega: float) -> Plan:
     """From memory, Theorem 1 of Reisizadeh et al., clients that all have one f_i: η_k = 4/(μ(kτ + 1)), from k = k_0.
 
@@ -241,6 +272,7 @@ def fedpaq(problem: Problem, tau: ArrayLike, rounds: int, omega: float) -> Plan:
     return Plan(tau, np.broadcast_to(eta[:, None], (len(k), problem.clients)))
 
 
+@_checked
 def fedpaq_start(problem: Problem, tau: ArrayLike, omega: float) -> int:
     """From memory, the k_0 of that theorem: the least k ≥ 4 max{κ, 4(B_1/μ² + 1), 1/τ, 4m/(μ²τ)}, B_1 = 2L²ω/m.
 
@@ -255,6 +287,7 @@ def fedpaq_start(problem: Problem, tau: ArrayLike, omega: float) -> int:
     return ceil(4 * max(kappa, 4 * (quantised + 1), 1 / tau, 4 * problem.clients / (mu**2 * tau)))
 
 
+@_checked
 def fedcomgate(problem: Problem, tau: ArrayLike, omega: float, server_step: float = 1.0) -> Plan:
     """Our proof, for convex f_i and ω ≤ 1/4: η_i = 1/(4L(1 + ω) max{1, γ} τ_i), γ the method's `server_step`.
 
@@ -275,6 +308,7 @@ def fedcomgate(problem: Problem, tau: ArrayLike, omega: float, server_step: floa
     return Plan.scaled(tau, 1 / (4 * problem.smoothness * (1 + nonnegative("omega", omega)) * reach))
 
 
+@_checked
 def gradient_tracking(problem: Problem, tau: ArrayLike, server_step: float = 1.0) -> Plan:
     """Our proof: η_i = 1/(2L max{1, η_s} τ_i), η_s the `server_step`; the gap falls as (1 - min{1, η_s}/(4κ))^T.
 
@@ -291,6 +325,7 @@ def gradient_tracking(problem: Problem, tau: ArrayLike, server_step: float = 1.0
     return Plan.scaled(tau, 1 / (2 * problem.smoothness * max(1.0, positive("server_step", server_step))))
 
 
+@_checked
 def flanp(problem: Problem, tau: ArrayLike, server_step: float = 1.0) -> Plan:
     """Our proof, that of `gradient_tracking`, whose steps serve every stage of `flanp` with L = max L_i.
 
@@ -306,6 +341,7 @@ def flanp(problem: Problem, tau: ArrayLike, server_step: float = 1.0) -> Plan:
     return gradient_tracking(problem, tau, server_step)
 
 
+@_checked
 def fedac(problem: Problem, tau: int) -> Plan:
     """Theorem 3.1 of Yuan and Ma (FedAc-I) for exact gradients: η = 1/L, the largest it allows.
 
@@ -317,6 +353,7 @@ def fedac(problem: Problem, tau: int) -> Plan:
     return Plan(tau, 1 / problem.smoothness)
 
 
+@_checked
 def s_local_svrg(problem: Problem, tau: ArrayLike, row_smoothness: float) -> Plan:
     """Our proof: η_i = η̄/τ_i, η̄ = min{τ/(64ℒ), 1/(20√(Lℒ))}, τ the least τ_i and ℒ the `row_smoothness`.
 

@@ -1,12 +1,9 @@
-"""Where torch computes: a private copy of the module whose parameters are views of one flat vector.
+"""What a problem asks of torch: losses, gradients and local work of many clients at flat models.
 
-Views save a copy in and out of every parameter at every step. They make the module a shared, mutable thing, and the
-compiled program may call from several threads, so one lock covers every computation.
+Every argument has a leading axis of clients, of length one where all clients share one value.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -15,144 +12,197 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedlin.torch.client_rows import AllRows, Batches
+from fedlin.torch.slopes import Loss, ModuleSlopes, Slopes, find_slots
+
 Array = NDArray[Any]
-Loss = Callable[[Any, Tensor], Tensor]
+_REMEMBERED = 10**7  # entries of gradients that are kept: a model is measured, and then asked for its gradient again
 
 
-class ClientRows(NamedTuple):
-    """The rows of one client."""
+class Work(NamedTuple):
+    """The arguments of local work: see `fedlin.core.Descend`."""
 
-    inputs: Tensor
-    targets: Tensor
-
-    def take(self, rows: Array) -> "ClientRows":
-        """Some of the rows."""
-        picked = torch.from_numpy(rows).to(self.targets.device)
-        return ClientRows(self.inputs[picked], self.targets[picked])
-
-
-class Slot(NamedTuple):
-    """Where a parameter lies in the flat vector."""
-
-    first: int
-    last: int
-    shape: torch.Size
-
-
-def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters to be learned, each once however many names it has."""
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+    start: Tensor
+    shift: Tensor
+    pull: Tensor
+    center: Tensor
+    steps: Tensor
+    eta: Tensor
+    anchor: Tensor | None = None
 
 
 class Host:
-    """f_i, its gradient and its local steps, for NumPy vectors."""
+    """The clients of one problem; one computation at a time, since a module is lent its parameters for each."""
 
-    def __init__(self, module: nn.Module, loss: Loss, clients: list[ClientRows], l2: float) -> None:
-        self.module = copy.deepcopy(module)
-        self.loss_function = loss
-        self.clients = clients
-        self.l2 = l2
-        parameters = trainable(self.module)
-        self._x = torch.cat([parameter.detach().ravel() for parameter in parameters])
-        self._slope = torch.zeros_like(self._x)
-        self._value = self._x.new_zeros(())
-        self.slots: dict[nn.Parameter, Slot] = {}
-        first = 0
-        for parameter in parameters:
-            slot = Slot(first, first + parameter.numel(), parameter.shape)
-            self.slots[parameter] = slot
-            parameter.data = self._x[slot.first : slot.last].view(slot.shape)
-            parameter.grad = self._slope[slot.first : slot.last].view(slot.shape)
-            first = slot.last
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        rows: AllRows,
+        *,
+        batches: Batches | None = None,
+        l2: float = 0.0,
+        precision: str | None = None,
+        together: bool = True,
+        draws: bool = False,
+    ) -> None:
+        self.module, self.loss_function, self.rows = module, loss, rows
+        self.batches, self.l2, self.precision, self.draws = batches, l2, precision, draws
+        self.slots = find_slots(module)
+        self.together = together and rows.alike
+        self._training = ModuleSlopes(module, loss, l2, precision, self.together)
+        # What is measured is the model as it will be used, which draws nothing.
+        measured = copy.deepcopy(module).eval() if draws else module
+        self._measuring = ModuleSlopes(measured, loss, l2, precision, self.together)
+        self._at_once = len(rows.lengths) if self.together else 1  # clients that fit the device
         self._lock = Lock()
-        self._known: dict[int, tuple[Array, Array, Array]] = {}
+        self._known: tuple[Array, Tensor, Slopes] | None = None
+        self._like = next(iter(module.parameters())).detach()
 
     def point(self) -> Array:
-        """The flat model the module holds now."""
-        return _array(self._x)
+        """The flat model the module holds."""
+        own = dict(self.module.named_parameters())
+        return np.concatenate([own[name].detach().cpu().numpy().ravel() for name in self.slots])
 
-    def loss(self, client: Array, x: Array) -> Array:
-        """f_i(x)."""
-        return self._exact(int(client), x)[0]
+    def exact(self, clients: Tensor, x: Tensor) -> Slopes:
+        """f_i(x) and ∇f_i(x)."""
+        with self._lock:
+            return self._exact(_numbers(clients, max(len(clients), len(x))), self._here(x))
 
-    def grad(self, client: Array, x: Array) -> Array:
-        """∇f_i(x)."""
-        return self._exact(int(client), x)[1]
+    def total(self, clients: Tensor, weights: Tensor, x: Tensor) -> Slopes:
+        """Σ w_i f_i(x) and Σ w_i ∇f_i(x); a row of `clients` and of `weights` for each x, or one for all."""
+        count = max(len(clients), len(weights), len(x))
+        members, shares = (part.expand(count, -1).cpu() for part in (clients, weights))
+        with self._lock:
+            models = self._here(x).expand(count, -1)
+            sums = [self._sum(m.numpy(), w, at[None]) for m, w, at in zip(members, shares, models, strict=True)]
+        return Slopes(torch.stack([sum_.losses for sum_ in sums]), torch.stack([sum_.grads for sum_ in sums]))
 
-    def estimate(self, client: Array, x: Array, key: Array, size: int) -> Array:
-        """∇f_i(x) over `size` rows drawn with the key."""
-        rows = self.clients[int(client)]
-        with self._lock, gradients():
-            return _array(self._slope_at(self._tensor(x), rows.take(draw(key, 0, len(rows.targets), size))))
+    def full(self, clients: Tensor, x: Tensor, keys: Tensor) -> Slopes:
+        """The loss and the gradient over all rows, with what the module draws."""
+        count = max(len(clients), len(x), len(keys))
+        numbers, words = _numbers(clients, count), _numbers(keys, count)
+        with self._lock:
+            return self._evaluate(self._training, numbers, None, self._here(x), self._seeds(words, 0))
 
-    def descend(
-        self,
-        client: Array,
-        start: Array,
-        shift: Array,
-        pull: Array,
-        center: Array,
-        steps: Array,
-        eta: Array,
-        anchor: Array | None = None,
-        *,
-        key: Array | None = None,
-        size: int | None = None,
-    ) -> Array:
-        """x ← x - η(∇f_i(x) + shift + pull (x - center)), over all rows, or over `size` rows drawn anew each step.
+    def estimate(self, clients: Tensor, x: Tensor, keys: Tensor) -> Slopes:
+        """The loss and the gradient over rows drawn with the keys."""
+        count = max(len(clients), len(x), len(keys))
+        numbers, words = _numbers(clients, count), _numbers(keys, count)
+        with self._lock:
+            drawn = self._draw(numbers, words, np.ones(count, int))
+            picked = None if drawn is None else [batches[0] for batches in drawn]
+            return self._evaluate(self._training, numbers, picked, self._here(x), self._seeds(words, 0))
+
+    def descend(self, clients: Tensor, keys: Tensor, work: Work) -> tuple[Tensor, Tensor]:
+        """x ← x - η(∇f_i(x) + shift + pull (x - center)), over the rows that each step draws: x, and the sum of losses.
 
         With an anchor each step takes ∇f_i(x) - ∇f_i(anchor) over its draw.
         """
-        rows = self.clients[int(client)]
-        weight, rate = float(pull), float(eta)
-        with self._lock, gradients():
-            x, constant, middle = self._tensor(start), self._tensor(shift), self._tensor(center)
-            at = None if anchor is None else self._tensor(anchor)
-            for step in range(int(steps)):
-                part = rows
-                if key is not None and size is not None:
-                    part = rows.take(draw(key, step, len(rows.targets), size))
-                correction = constant if at is None else constant - self._slope_at(at, part)
-                move = self._slope_at(x, part).add_(correction)
-                if weight:
-                    move.add_(x - middle, alpha=weight)
-                x.sub_(move, alpha=rate)
-            return _array(x)
+        count = max(len(part) for part in (clients, keys, *work) if part is not None)
+        steps = _numbers(work.steps, count)
+        longest_first = np.argsort(-steps, kind="stable")  # so that those still at work come first
+        numbers, words = (_numbers(part, count)[longest_first] for part in (clients, keys))
+        steps = steps[longest_first]
+        drawn = self._draw(numbers, words, steps)
+        with self._lock:
+            order = torch.from_numpy(longest_first).to(self._like.device)
+            placed = [None if part is None else self._here(part) for part in work]
+            start, shift, pull, center, _, eta, anchor = (
+                part if part is None or len(part) == 1 else part[order] for part in placed
+            )
+            x = start.expand(count, -1).clone()  # type: ignore[union-attr]
+            losses = x.new_zeros(count)
+            for step in range(int(steps[0])):
+                active = int(np.count_nonzero(steps > step))
+                now, picked = x[:active], None if drawn is None else [batches[step] for batches in drawn[:active]]
+                seeds = self._seeds(words[:active], step)
+                found = self._evaluate(self._training, numbers[:active], picked, now, seeds)
+                move = found.grads + _first(shift, active)
+                if anchor is not None:
+                    move -= self._evaluate(
+                        self._training, numbers[:active], picked, _first(anchor, active), seeds
+                    ).grads
+                move += _first(pull, active) * (now - _first(center, active))
+                now -= _first(eta, active) * move
+                losses[:active] += found.losses
+            return x[torch.argsort(order)], losses[torch.argsort(order)]
 
-    def _exact(self, client: int, x: Array) -> tuple[Array, Array]:
-        # A round's model is measured (loss and gradient) and then asked for its gradient again: computed once.
-        with self._lock, gradients():
-            known = self._known.get(client)
-            if known is None or not np.array_equal(known[0], x):
-                slope = self._slope_at(self._tensor(x), self.clients[client])
-                known = x.copy(), _array(self._value), _array(slope)
-                self._known[client] = known
-            return known[1:]
+    def _exact(self, numbers: Array, x: Tensor) -> Slopes:
+        known = self._known
+        if known is not None and np.array_equal(known[0], numbers) and torch.equal(known[1], x):
+            return known[2]
+        found = self._evaluate(self._measuring, numbers, None, x, None)
+        if len(x) == 1 and found.grads.numel() <= _REMEMBERED:
+            self._known = numbers.copy(), x.clone(), found  # what was given is lent for this call only
+        return found
 
-    def _slope_at(self, x: Tensor, rows: ClientRows) -> Tensor:
-        """∇f_i(x) over these rows, good until the next call; the loss is left in `_value`."""
-        self._x.copy_(x)
-        self._slope.zero_()
-        value = self.loss_function(self.module(rows.inputs), rows.targets)
-        value.backward()  # type: ignore[no-untyped-call]
-        self._value = value.detach() + self.l2 / 2 * (self._x @ self._x)
-        return self._slope.add_(self._x, alpha=self.l2)
+    def _sum(self, numbers: Array, weights: Tensor, x: Tensor) -> Slopes:
+        """Σ w_i f_i(x) and Σ w_i ∇f_i(x), never holding more gradients than may be remembered."""
+        few = max(1, _REMEMBERED // x.shape[1])
+        total = Slopes(x.new_zeros(()), torch.zeros_like(x[0]))
+        for first in range(0, len(numbers), few):
+            each, share = self._exact(numbers[first : first + few], x), weights[first : first + few].to(x)
+            total = Slopes(total.losses + share @ each.losses, total.grads + share @ each.grads)
+        return total
 
-    def _tensor(self, array: Array) -> Tensor:
-        return torch.tensor(array, dtype=self._x.dtype, device=self._x.device)
+    def _evaluate(
+        self, slopes: ModuleSlopes, numbers: Array, picked: list[Array] | None, x: Tensor, seeds: list[int] | None
+    ) -> Slopes:
+        """Every client's slopes over the rows picked for it, or all of its own: at once those that take as many."""
+        sizes = self.rows.lengths[numbers] if picked is None else np.array([len(rows) for rows in picked])
+        groups = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        if len(groups) == 1 and len(numbers) <= self._at_once:
+            try:
+                return slopes(x, self.rows.of(numbers, picked), seeds)
+            except torch.OutOfMemoryError as cause:
+                self._take_fewer(len(numbers), int(sizes[0]), cause)
+        found = Slopes(x.new_empty(len(numbers)), x.new_empty(len(numbers), x.shape[1]))
+        for group in groups:
+            for part in np.array_split(group, -(-len(group) // self._at_once)):
+                own = self._evaluate(
+                    slopes,
+                    numbers[part],
+                    None if picked is None else [picked[i] for i in part],
+                    x if len(x) == 1 else x[part],
+                    None if seeds is None else [seeds[i] for i in part],
+                )
+                found.losses[part], found.grads[part] = own
+        return found
+
+    def _take_fewer(self, clients: int, rows: int, cause: Exception) -> None:
+        if clients == 1:
+            raise MemoryError(
+                f"{rows} rows of one client do not fit the device beside what it holds: lower batch_size, "
+                'or give precision="bfloat16".'
+            ) from cause
+        torch.cuda.empty_cache()
+        self._at_once = (clients + 1) // 2
+
+    def _draw(self, numbers: Array, words: Array, steps: Array) -> list[list[Array]] | None:
+        """The rows of every client's every step; None where each takes all of its own."""
+        if self.batches is None:
+            return None
+        of_each = zip(words, self.rows.lengths[numbers], steps, strict=True)
+        return [self.batches.draw(key, int(rows), int(count)) for key, rows, count in of_each]
+
+    def _seeds(self, words: Array, step: int) -> list[int] | None:
+        """A seed of torch's for every client, a function of its key and the step."""
+        if not self.draws:
+            return None
+        return [int(np.random.SeedSequence([*map(int, key), step]).generate_state(1, np.uint64)[0]) for key in words]
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._like)
 
 
-def draw(key: Array, step: int, rows: int, size: int) -> Array:
-    """`size` of `rows` row numbers with replacement, a function of the key and the step alone."""
-    return np.random.default_rng([*map(int, key), step]).integers(0, rows, size)
+def _first(part: Tensor | None, clients: int) -> Tensor:
+    """What belongs to the first clients, where each has one of its own."""
+    assert part is not None
+    return part if len(part) == 1 else part[:clients]
 
 
-@contextmanager
-def gradients() -> Iterator[None]:
-    """Differentiation on, whatever the calling thread's own mode is."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
-
-
-def _array(tensor: Tensor) -> Array:
-    return tensor.cpu().numpy().copy()
+def _numbers(tensor: Tensor, count: int) -> Array:
+    """Whole numbers as an array of so many rows."""
+    array = tensor.cpu().numpy()
+    return np.broadcast_to(array, (count, *array.shape[1:]))

@@ -7,12 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import Dataset, default_collate
 
 from fedlin.errors import ArgumentError, DataError
-from fedlin.torch.host import ClientRows, Loss, trainable
+from fedlin.torch.client_rows import AllRows, Batches, ClientRows
+from fedlin.torch.slopes import Loss, ModuleSlopes, find_slots
+
+_FEW = 4  # rows on which it is tried whether clients can be computed together
 
 
 def check_module(module: nn.Module) -> None:
@@ -22,8 +24,7 @@ def check_module(module: nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if isinstance(parameter, UninitializedParameter):
             raise ArgumentError(f"parameter {name} has no shape yet: run the model once on a few rows first.")
-    learned = trainable(module)
-    if not learned:
+    if not find_slots(module):
         raise ArgumentError("the model has no parameter with requires_grad=True: there is nothing to learn.")
     kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in module.parameters()})
     if kinds not in (["float32"], ["float64"]):
@@ -38,24 +39,26 @@ def check_module(module: nn.Module) -> None:
         if isinstance(part, _BatchNorm) and part.training:
             raise ArgumentError(
                 f"{name or 'the model'} is {type(part).__name__} in training mode, whose output for a row depends on "
-                "the other rows and on running statistics that are no part of the model sent: use GroupNorm or "
-                "LayerNorm instead, or freeze the statistics with model.eval()."
-            )
-        if isinstance(part, _DropoutNd) and part.training and part.p > 0:
-            raise ArgumentError(
-                f"{name or 'the model'} is {type(part).__name__}(p={part.p:g}) in training mode, which draws from "
-                "torch's own generator, so that a run could not be repeated or resumed: call model.eval() first, "
-                "or leave it out."
+                "the other rows and on running statistics that are no part of the model sent: give "
+                "fedlin.torch.with_group_norm(model), or fedlin.torch.with_frozen_batch_norm(model)."
             )
 
 
-def read_clients(datasets: Iterable[Any], like: Tensor) -> list[ClientRows]:
+def read_clients(datasets: Iterable[Any], like: Tensor, batches: Batches | None) -> list[ClientRows]:
     """Every client's rows as two tensors, floats in the precision and all on the device of `like`."""
     if isinstance(datasets, Tensor | Dataset) or not isinstance(datasets, Iterable):
         raise DataError("datasets must be a list with one torch Dataset or one pair (inputs, targets) a client.")
     clients = [_read(number, data, like) for number, data in enumerate(datasets)]
     if not clients:
         raise DataError("datasets has no clients: give at least one.")
+    if batches is not None and batches.last == "drop":
+        shortest = min(range(len(clients)), key=lambda number: len(clients[number].targets))
+        rows = len(clients[shortest].targets)
+        if rows < batches.size:
+            raise DataError(
+                f'client {shortest} has {rows} rows and batch_size = {batches.size}: with last="drop" it would take no '
+                f'step. Give batch_size at most {rows}, or last="short".'
+            )
     return clients
 
 
@@ -83,32 +86,64 @@ def _read(number: int, data: Any, like: Tensor) -> ClientRows:
     )
 
 
-def try_clients(module: nn.Module, loss: Loss, clients: list[ClientRows], batches: bool) -> None:
-    """Evaluate every client's loss twice, and by halves where mini-batches will be drawn."""
+def draws_numbers(module: nn.Module, loss: Loss, rows: ClientRows) -> bool:
+    """Whether the model or the loss draws from torch's generator; refused are those that draw from another."""
+    device = rows.targets.device
+    cuda = [device] if device.type == "cuda" else []
+
+    def state() -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(place) for place in cuda)]
+
+    with torch.random.fork_rng(cuda):
+        torch.manual_seed(0)
+        before = state()
+        value = _evaluate(module, loss, 0, rows)
+        draws = any(not torch.equal(one, other) for one, other in zip(before, state(), strict=True))
+        torch.manual_seed(0)
+        again = _evaluate(module, loss, 0, rows)
+    if not np.isclose(value, again, rtol=1e-5):
+        raise ArgumentError(
+            f"the loss of client 0 is {value:.6g} and, asked again with the same seed, {again:.6g}: the model or the "
+            "loss has a state, or random numbers, of its own. Draw from torch's default generator."
+        )
+    return draws
+
+
+def try_clients(module: nn.Module, loss: Loss, clients: list[ClientRows], batches: bool, draws: bool) -> None:
+    """Evaluate every client's loss, and by halves where mini-batches will be drawn."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     for number, rows in enumerate(clients):
         whole = _evaluate(module, loss, number, rows)
-        again = _evaluate(module, loss, number, rows)
         changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
         if changed:
             raise ArgumentError(
                 f"a forward pass changes the model's buffer {changed[0]}, which is no part of the model sent: "
                 "call model.eval() first, or use a layer without running state."
             )
-        if not np.isclose(whole, again, rtol=1e-5):
-            raise ArgumentError(
-                f"the loss of client {number} is {whole:.6g} and, asked again, {again:.6g}: the model or the loss "
-                "draws random numbers. Call model.eval() first, or leave the randomness out."
-            )
         middle = len(rows.targets) // 2
-        if batches and middle:
-            halves = [ClientRows(*(t[part] for t in rows)) for part in (slice(middle), slice(middle, None))]
+        if batches and middle and not draws:
+            halves = [rows.take(part) for part in (slice(middle), slice(middle, None))]
             parts = [_evaluate(module, loss, number, half) * len(half.targets) for half in halves]
             if not np.isclose(whole, sum(parts) / len(rows.targets), rtol=1e-3, atol=1e-6):
                 raise DataError(
                     f"the loss of client {number} is {whole:.6g}, but the mean over its rows by halves is "
                     f"{sum(parts) / len(rows.targets):.6g}: mini-batches need a loss that is a mean over rows."
                 )
+
+
+def works_together(module: nn.Module, loss: Loss, rows: AllRows, draws: bool) -> bool:
+    """Whether `torch.func` computes several clients at once as they are computed one by one."""
+    if not rows.alike:
+        return False
+    few = ClientRows(*(torch.stack([part[:_FEW]] * 2) for part in rows.clients[0]))
+    own = dict(module.named_parameters())
+    x = torch.cat([own[name].detach().ravel() for name in find_slots(module)])[None]
+    seeds = [0, 0] if draws else None
+    try:
+        together, alone = (ModuleSlopes(module, loss, 0.0, None, way)(x, few, seeds) for way in (True, False))
+    except (RuntimeError, NotImplementedError, TypeError):  # what torch.func says where it cannot
+        return False
+    return draws or bool(torch.allclose(together.grads, alone.grads, rtol=1e-3, atol=1e-5 * float(x.abs().max())))
 
 
 def _evaluate(module: nn.Module, loss: Loss, number: int, rows: ClientRows) -> float:

@@ -1,9 +1,6 @@
-"""A PyTorch model as a problem: the compiled rounds call back to torch once for each client's local work.
+"""A PyTorch model as a problem: the compiled rounds ask torch for the local work of all their clients at once."""
 
-A call from compiled code costs about as much as a gradient of a small model, so a whole local loop is one call.
-Numbers cross as 32-bit words, since the threads that call back do not share the caller's precision.
-"""
-
+import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -14,18 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax.experimental.buffer_callback import buffer_callback
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from fedlin.checks import nonnegative, positive_integer
+from fedlin.checks import nonnegative, one_of, positive_integer
 from fedlin.core import Key, Scalar, Vector
-from fedlin.errors import DataError, UnknownError
-from fedlin.problems.fingerprint import fingerprint
-from fedlin.problems.objective import Data, Descent, Objective, Sampling
-from fedlin.problems.problem import Problem, Rows
-from fedlin.torch.host import Host, Loss, gradients, trainable
-from fedlin.torch.module_checks import check_module, read_clients, try_clients
+from fedlin.errors import ArgumentError, DataError, UnknownError
+from fedlin.fingerprint import fingerprint
+from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
+from fedlin.problems.problem import Layer, Problem, Rows
+from fedlin.torch.bridge import ask_torch
+from fedlin.torch.client_rows import AllRows, Batches
+from fedlin.torch.host import Host, Work
+from fedlin.torch.module_checks import check_module, draws_numbers, read_clients, try_clients, works_together
+from fedlin.torch.slopes import PRECISIONS, Loss, Slopes, gradients
 
 Array = NDArray[Any]
 
@@ -33,33 +32,47 @@ Array = NDArray[Any]
 class TorchProblem(Problem):
     """Clients whose loss is a torch module's; a flat model is its trainable parameters in the module's order."""
 
-    def __init__(self, host: Host, batch_size: int | None) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         start = host.point()
+        clients = len(host.rows.lengths)
+        asks = _Asks(host, start.dtype)
         super().__init__(
-            _objective(host, start.dtype),
-            np.arange(len(host.clients), dtype=np.int32),  # the rows themselves stay with torch
+            asks.objective(),
+            np.arange(clients, dtype=np.int32),  # the rows themselves stay with torch
             start=start,
-            clients=len(host.clients),
-            sampling=None if batch_size is None else _sampling(host, start.dtype, batch_size),
+            clients=clients,
+            sampling=asks.sampling() if host.batches is not None or host.draws else None,
         )
 
     def signature(self) -> str:
         return f"{self!r} {self._fingerprint}"
 
+    @property
+    def together(self) -> bool:
+        """Whether torch computes many clients at once."""
+        return self._host.together
+
+    def module(self, x: ArrayLike) -> nn.Module:
+        """A copy of the model with the parameters `x`."""
+        module = copy.deepcopy(self._host.module)
+        module.load_state_dict(self.state_dict(x))
+        return module
+
     def state_dict(self, x: ArrayLike) -> dict[str, Tensor]:
         """The flat model `x` as a state dict: fixed parameters and buffers as they were given."""
         flat = torch.tensor(self.check_point(x, "x"))
+        slots = self._slots_of_names
         entries = {}
-        for name, own in self._host.module.state_dict(keep_vars=True).items():
-            slot = self._host.slots.get(own)
+        for name, own in self._host.module.state_dict().items():
+            slot = slots.get(name)
             value = own if slot is None else flat[slot.first : slot.last].view(slot.shape)
             entries[name] = value.detach().clone().to(own.device)
         return entries
 
     def flatten(self, state_dict: Mapping[str, Tensor]) -> Array:
         """The flat model of a state dict that differs from the module's own in trainable parameters only."""
-        module = self._host.module.state_dict(keep_vars=True)
+        module = self._host.module.state_dict()
         if module.keys() != state_dict.keys():
             odd = sorted(module.keys() ^ state_dict.keys())
             raise DataError(f"the state dict and the model do not share {', '.join(odd)}: give one of the same model.")
@@ -67,8 +80,8 @@ class TorchProblem(Problem):
         for name, own in module.items():
             if own.shape != state_dict[name].shape:
                 raise DataError(f"{name} has shape {tuple(state_dict[name].shape)}: give {tuple(own.shape)}.")
-            if own in self._host.slots:
-                slot = self._host.slots[own]
+            slot = self._slots_of_names.get(name)
+            if slot is not None:
                 x[slot.first : slot.last] = state_dict[name].detach().cpu().numpy().ravel()
         for name, value in self.state_dict(x).items():
             if not torch.equal(value.cpu(), state_dict[name].detach().cpu().to(value.dtype)):
@@ -78,11 +91,23 @@ class TorchProblem(Problem):
         return x
 
     @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(Layer(name, tuple(slot.shape)) for name, slot in self._host.slots.items())
+
+    @property
     def row_counts(self) -> Array:
-        return np.array([len(client.targets) for client in self._host.clients])
+        return self._host.rows.lengths
 
     def rows(self) -> Rows:
         raise UnknownError(f"{self!r} draws its own mini-batches: give batch_size= when building it.")
+
+    @cached_property
+    def _slots_of_names(self) -> dict[str, Any]:
+        """Every name of a learned parameter, which may have several, with its slot."""
+        own_slots = self._host.slots
+        first = {id(own): own_slots[name] for name, own in self._host.module.named_parameters() if name in own_slots}
+        every = self._host.module.named_parameters(remove_duplicate=False)
+        return {name: first[id(own)] for name, own in every if id(own) in first}
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -92,10 +117,10 @@ class TorchProblem(Problem):
             f"{name} {type(part).__qualname__} {fingerprint(type(part).forward)}"
             for name, part in host.module.named_modules()
         ]
-        told = host.loss_function if isinstance(host.loss_function, nn.Module) else fingerprint(host.loss_function)
-        total.update(f"{host.module} {parts} {told} {host.l2}".encode())
-        fixed = [own for own in host.module.state_dict(keep_vars=True).values() if own not in host.slots]
-        for tensor in (*fixed, *(tensor for rows in host.clients for tensor in rows)):
+        loss = host.loss_function if isinstance(host.loss_function, nn.Module) else fingerprint(host.loss_function)
+        total.update(f"{host.module} {parts} {loss} {host.l2} {host.precision} {host.together}".encode())
+        fixed = [own for name, own in host.module.state_dict().items() if name not in self._slots_of_names]
+        for tensor in (*fixed, *(tensor for rows in host.rows.clients for tensor in rows)):
             total.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             total.update(tensor.detach().cpu().contiguous().numpy().data)
         return total.hexdigest()
@@ -107,14 +132,36 @@ def problem(
     datasets: Iterable[Any],
     batch_size: int | None = None,
     *,
+    replace: bool = True,
+    last: str = "short",
     l2: float = 0.0,
+    precision: str | None = None,
+    together: bool = True,
 ) -> TorchProblem:
-    """f_i(x) = loss(model(inputs_i), targets_i) + (l2/2)‖x‖², x the trainable parameters of `model`, which is copied.
+    """f_i(x) = loss(model(inputs_i), targets_i) + (l2/2)‖x‖², x the trainable parameters of `model`.
 
-    `datasets` has one torch Dataset, or one pair (inputs, targets), a client; they may differ in length. `loss` is a
-    mean over rows. With `batch_size` every gradient a client takes is over so many rows drawn with replacement.
-    Parameters with requires_grad=False and buffers stay as they are; batch normalisation and dropout are refused
-    in training mode.
+    Dropout and other layers that draw numbers do so while a client trains, from a seed that follows from the run's
+    seed, the round, the phase, the client and the step; models are measured in evaluation mode. Batch normalisation in
+    training mode is refused: see `fedlin.torch.with_group_norm` and `fedlin.torch.with_frozen_batch_norm`.
+
+    Args:
+        model: the module, which is copied; runs start from its parameters. Those with `requires_grad=False`, and its
+            buffers, stay as they are and do not travel.
+        loss: of the model's outputs and the targets, a mean over rows.
+        datasets: a torch Dataset, or a pair (inputs, targets), for each client; they may differ in length.
+        batch_size: rows of every gradient that a client takes; all of its own if left open.
+        replace: whether mini-batches are drawn with replacement, each by itself, or as the parts of a pass over the
+            client's rows in random order.
+        last: without replacement, whether the rows at the end of a pass that fill no batch make a "short" one or
+            are left out of it ("drop").
+        l2: of the regulariser, over the trainable parameters.
+        precision: "highest" or "tf32" for matrix products and convolutions on a GPU, or "bfloat16" by autocast; torch's
+            own setting if left open.
+        together: whether all clients of a round are one batched computation, by `torch.func.vmap`. Without, they are
+            taken one by one, which is slower, and layers that draw numbers draw what they would in a federation.
+
+    Returns:
+        The problem. Its models are flat vectors; `problem.module(x)` and `problem.state_dict(x)` give them back.
 
     >>> import torch
     >>> rows = [(torch.ones(n, 3), torch.zeros(n, 1)) for n in (2, 5)]
@@ -123,77 +170,111 @@ def problem(
     (2, 4, ['bias', 'weight'])
     """
     check_module(model)
-    size = None if batch_size is None else positive_integer("batch_size", batch_size)
+    one_of("last", last, ("short", "drop"))
+    if precision is not None:
+        one_of("precision", precision, PRECISIONS)
+    for name, value in (("replace", replace), ("together", together)):
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{name} = {value!r} is not allowed: give True or False.")
+    batches = None
+    if batch_size is not None:
+        batches = Batches(positive_integer("batch_size", batch_size), None if replace else last)
     with gradients():
-        clients = read_clients(datasets, trainable(model)[0])
-        host = Host(model, loss, clients, nonnegative("l2", l2))
-        try_clients(host.module, loss, clients, size is not None)
-    return TorchProblem(host, size)
+        clients = read_clients(datasets, next(model.parameters()), batches)
+        module = copy.deepcopy(model)
+        draws = draws_numbers(module, loss, clients[0])
+        try_clients(module, loss, clients, batches is not None, draws)
+        rows = AllRows(clients)
+        together = together and works_together(module, loss, rows, draws)
+        host = Host(
+            module,
+            loss,
+            rows,
+            batches=batches,
+            l2=nonnegative("l2", l2),
+            precision=precision,
+            together=together,
+            draws=draws,
+        )
+    return TorchProblem(host)
 
 
-def _objective(host: Host, dtype: np.dtype[Any]) -> Objective:
-    # Compiled programs are kept for ever: they must not keep the clients' rows with them.
-    weak = ref(host)
+class _Asks:
+    """The problem's functions in JAX, each of which asks the host."""
 
-    def loss(client: Data, x: Vector) -> Scalar:
-        return _ask(lambda i, x: _alive(weak).loss(i, x), (), dtype, client, x)
+    def __init__(self, host: Host, dtype: np.dtype[Any]) -> None:
+        # Compiled programs are kept for ever: they must not keep the clients' rows with them.
+        self._host, self._dtype = ref(host), dtype
+        self._batches, self._draws = host.batches, host.draws
 
-    def grad(client: Data, x: Vector) -> Vector:
-        return _ask(lambda i, x: _alive(weak).grad(i, x), x.shape, dtype, client, x)
+    @property
+    def host(self) -> Host:
+        """The host, which whoever runs a program keeps with its problem."""
+        host = self._host()
+        assert host is not None
+        return host
 
-    def descend(client: Data, work: Descent) -> Vector:
-        return _ask(lambda *given: _alive(weak).descend(*given), work.start.shape, dtype, client, *_arrays(work))
+    def objective(self) -> Objective:
+        """Exact losses and gradients, and local work over all rows."""
 
-    return Objective(loss, grad, descend=descend, outside=True)
+        def slope(client: Data, x: Vector) -> Slope:
+            return self._slope(lambda *given: self.host.exact(*given), x, client, x)
 
+        def total(clients: Data, weights: Vector, x: Vector) -> tuple[Scalar, Vector]:
+            sums = self._slope(lambda *given: self.host.total(*given), x, clients, weights, x)
+            return jnp.asarray(sums.loss), sums.grad
 
-def _sampling(host: Host, dtype: np.dtype[Any], size: int) -> Sampling:
-    weak = ref(host)
+        def descend(client: Data, work: Descent) -> Vector:
+            return self._descend(client, work, None, jnp.zeros(2, jnp.uint32)).x
 
-    def grad(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Vector:
-        words = jax.random.key_data(key)
-        return _ask(lambda i, x, key: _alive(weak).estimate(i, x, key, size), x.shape, dtype, client, x, words)
+        return Objective(
+            lambda client, x: jnp.asarray(slope(client, x).loss),
+            lambda client, x: slope(client, x).grad,
+            descend=descend,
+            outside=True,
+            slope=slope,
+            total=total,
+        )
 
-    def descend(client: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key) -> Vector:
-        def answer(i: Array, key: Array, *given: Array) -> Array:
-            return _alive(weak).descend(i, *given, key=key, size=size)
+    def sampling(self) -> Sampling:
+        """Estimates over the rows that a key draws, with what the module draws."""
+        batches = self._batches
 
-        at = () if anchor is None else (anchor,)
-        return _ask(answer, work.start.shape, dtype, client, jax.random.key_data(key), *_arrays(work), *at)
+        def slope(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
+            return self._slope(lambda *given: self.host.estimate(*given), x, client, x, jax.random.key_data(key))
 
-    return Sampling(grad, f"minibatch({size})", size, descend)
+        def full(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
+            return self._slope(lambda *given: self.host.full(*given), x, client, x, jax.random.key_data(key))
 
+        def descend(
+            objective: Objective, client: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key
+        ) -> Descended:
+            return self._descend(client, work, anchor, jax.random.key_data(key))
 
-def _alive(host: "ref[Host]") -> Host:
-    found = host()
-    assert found is not None  # whoever runs a program holds its problem
-    return found
+        return Sampling(
+            slope,
+            "drawn" if batches is None else f"minibatch({batches.size}, last={batches.last!r})",
+            None if batches is None else batches.size,
+            None if batches is None else batches.last,
+            descend,
+            looped=False,
+            full=full if self._draws else None,
+        )
 
+    def _slope(self, answer: Callable[..., Slopes], x: Vector, *given: jax.Array) -> Slope:
+        loss, grad = ask_torch(answer, [((), self._dtype), (x.shape, self._dtype)], *given)
+        return Slope(grad, loss)
 
-def _arrays(work: Descent) -> tuple[Any, ...]:
-    x = work.start
+    def _descend(self, client: Data, work: Descent, anchor: Vector | None, key: jax.Array) -> Descended:
+        x = work.start
+        floats = [jnp.asarray(part, x.dtype) for part in (x, work.shift, work.pull, work.center, work.eta)]
+        steps = jnp.asarray(work.steps, jnp.int32)
 
-    def vector(value: Any) -> Vector:
-        return jnp.broadcast_to(jnp.asarray(value, x.dtype), x.shape)
+        def answer(clients: Tensor, keys: Tensor, steps: Tensor, *floats: Tensor) -> tuple[Tensor, Tensor]:
+            # A number of each client's is a column, as vectors are rows.
+            start, shift, pull, center, eta, *at = (part if part.ndim == 2 else part[:, None] for part in floats)
+            return self.host.descend(clients, keys, Work(start, shift, pull, center, steps, eta, *at))
 
-    pull, eta = jnp.asarray(work.pull, x.dtype), jnp.asarray(work.eta, x.dtype)
-    return x, vector(work.shift), pull, vector(work.center), jnp.asarray(work.steps, jnp.int32), eta
-
-
-def _ask(answer: Callable[..., Array], shape: tuple[int, ...], dtype: np.dtype[Any], *given: Any) -> Vector:
-    """`answer(*given)` by the host; under vmap all clients are answered in one call.
-
-    By buffers, not by `jax.pure_callback`: that one makes JAX arrays of what it passes on, which waits for a thread of
-    XLA's while holding one, and on a machine of one core there is no other.
-    """
-
-    def call(context: Any, out: Any, *buffers: Any) -> None:
-        read = [np.asarray(buffer).copy() for buffer in buffers]
-        lead = read[0].shape  # the client's number comes first and is a scalar
-        result = np.asarray(out)
-        for index in np.ndindex(lead):
-            result[index] = answer(*(array[index] for array in read))
-
-    result = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
-    answered: Vector = buffer_callback(call, result, vmap_method="broadcast_all")(*given)
-    return answered
+        at = [] if anchor is None else [anchor]
+        end, losses = ask_torch(answer, [(x.shape, self._dtype), ((), self._dtype)], client, key, steps, *floats, *at)
+        return Descended(end, losses)

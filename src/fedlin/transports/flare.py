@@ -1,18 +1,21 @@
 """NVIDIA FLARE carries the messages: one pushed call for each, over the connections each site opened to the server.
 
-The two classes are the components of a FLARE job. A job brings no code and names none: what to run is the choice of
-whoever starts the process, in its environment, as an entry point "package.module:function". Payloads are bytes, since
-FLARE sends arrays in transactions of their own, which are slower and outlast the timeout of a client that died.
+The two classes at the end are the components of a FLARE job. A job brings no code and names none: what to run is the
+choice of whoever starts the process, in its environment, as an entry point "package.module:function". Payloads are
+bytes, since FLARE sends arrays in transactions of their own, which are slower and outlast the timeout of a client that
+died. Requests and replies are signed, and a site answers the server of its federation alone.
 """
 
+import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from importlib import import_module
-from typing import Any, TypeVar
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 try:
     from nvflare.collab import collab
@@ -21,22 +24,58 @@ except ModuleNotFoundError as cause:
     message = "fedlin.transports.flare needs NVIDIA FLARE: pip install 'fedlin[flare]'."
     raise ModuleNotFoundError(message, name="nvflare") from cause
 
-from fedlin.transports.transport import Enough, Handler, by_client
+from fedlin.errors import WireError
+from fedlin.transports.signatures import Context, Sender, Signer
+from fedlin.transports.transport import LOOK, Enough, Handler, by_client
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
+SERVER = "server"  # what FLARE calls the server of every job
+STATUS = "fedlin_status"  # what whoever sent the job may ask it
+LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
+_LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
 _CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
-_THREADS = 64  # calls under way at once; a late client holds one until its timeout
+_NOTHING = (b"", b"", b"")  # the reply to who may not ask, and to what cannot be answered
+_log = logging.getLogger(__name__)
+
+
+class _Request(NamedTuple):
+    exchange: int
+    phase: str
+    payload: bytes
+    timeout: float
 
 
 class FlareTransport:
-    """The server's side, alive while the job's main function runs."""
+    """The server's side, alive while the job's main function runs.
 
-    def __init__(self, proxies: Sequence[Any]) -> None:
+    A site is sent one call at a time: while it has not answered, the newest request to it waits, so that a site that
+    is frozen costs the others nothing.
+
+    Args:
+        proxies: FLARE's proxies of the sites.
+        signer: The server's certificate and key.
+        root: The certificate of the federation's authority, as PEM.
+        job: FLARE's id of this job.
+    """
+
+    def __init__(self, proxies: Sequence[Any], signer: Signer, root: bytes, job: str) -> None:
+        self.failures: dict[str, str] = {}  # why who was asked last did not answer
         self._sites = {proxy.name: proxy for proxy in proxies}
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fedlin")
+        self._senders = {name: Sender(root, name) for name in self._sites}
+        self._signer = signer
+        self._job = job
+        self._changed = threading.Condition()
+        self._waiting: dict[str, _Request] = {}  # the newest request to each site that was not sent yet
+        self._exchange = 0
+        self._replies: dict[str, bytes] = {}  # to the present exchange, and late ones to earlier exchanges
+        self._pending: set[str] = set()  # who has neither answered the present exchange nor failed in it
+        self._aborted: RunAborted | None = None
+        self._closed = False
+        for name in self._sites:
+            threading.Thread(target=self._call_site, args=(name,), name=f"fedlin-{name}", daemon=True).start()
 
     def clients(self) -> Sequence[str]:
         """The sites this job was sent to."""
@@ -50,34 +89,75 @@ class FlareTransport:
         timeout: float,
         enough: Enough | None = None,
     ) -> Mapping[str, bytes]:
-        """Call the named sites at once and gather what they answer in time; who fails is absent."""
-        calls: dict[Future[bytes], str] = {}
-        mail = by_client(payloads, clients)
-        for name in self._sites.keys() & set(clients):
-            calls[self._pool.submit(_call, self._sites[name], phase, mail[name], timeout)] = name
-        replies: dict[str, bytes] = {}
-        waiting, deadline = set(calls), time.monotonic() + timeout
-        while waiting and not (replies and enough is not None and enough(replies)):
-            done, waiting = wait(waiting, max(0.0, deadline - time.monotonic()), FIRST_COMPLETED)
-            if not done:
-                break
-            for call in done:
-                failure = call.exception()
-                if failure is None:
-                    replies[calls[call]] = call.result()
-                elif isinstance(failure, RunAborted):  # the job is over, and nobody will answer any more
-                    raise failure
-        return replies
+        """Call the named sites at once and gather what they answer in time; `failures` tells why others did not."""
+        mail, deadline = by_client(payloads, clients), time.monotonic() + timeout
+        asked = self._sites.keys() & set(clients)
+        with self._changed:
+            self._exchange += 1
+            self.failures = {}
+            self._pending = set(asked)
+            self._waiting = {name: _Request(self._exchange, phase, mail[name], timeout) for name in asked}
+            self._changed.notify_all()
+            while self._pending:
+                if self._aborted is not None:  # the job is over, and nobody will answer any more
+                    raise self._aborted
+                if self._replies and enough is not None and enough(self._replies):
+                    break
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    self.failures |= dict.fromkeys(self._pending, f"no answer within {timeout:g} s")
+                    break
+                self._changed.wait(min(left, LOOK))
+            self._waiting = {}
+            replies, self._replies = self._replies, {}
+            return replies
 
     def close(self) -> None:
         """Let go of the calls that nobody waits for any more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
+    def _call_site(self, name: str) -> None:
+        """Send a site its requests, one after the other."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or name in self._waiting)
+                if self._closed:
+                    return
+                request = self._waiting.pop(name)
+            reply, failure = None, ""
+            try:
+                reply = self._call(name, request)
+            except RunAborted as aborted:
+                self._aborted = aborted
+            except Exception as error:
+                late = isinstance(getattr(error, "cause", None), TimeoutError)
+                failure = f"the call failed with {type(error).__name__}: {error}"
+                failure = f"no answer within {request.timeout:g} s" if late else failure
+            with self._changed:
+                if reply is not None:
+                    self._replies[name] = reply
+                if request.exchange == self._exchange:
+                    self._pending.discard(name)
+                    if reply is None:
+                        self.failures[name] = failure
+                self._changed.notify_all()
 
-def _call(site: Any, phase: str, payload: bytes, timeout: float) -> bytes:
-    reply = site(timeout=timeout).answer(phase, payload)
-    assert isinstance(reply, bytes)
-    return reply
+    def _call(self, name: str, request: _Request) -> bytes:
+        sender, context = self._senders[name], Context(self._job, name, request.phase)
+        signature = self._signer.sign(context, request.payload)
+        # A site that has not shown its certificate has not seen the server's either.
+        certificate = b"" if sender.known else self._signer.certificate
+        call = self._sites[name](timeout=request.timeout)
+        reply, reply_signature, shown = call.answer(request.phase, request.payload, signature, certificate)
+        if not reply:
+            raise WireError(f"{name} refused the call; its own log tells why.")
+        if not sender.known:
+            sender.introduce(shown)
+        sender.check(context._replace(request=signature), reply, reply_signature)
+        assert isinstance(reply, bytes)
+        return reply
 
 
 def _program() -> Callable[..., Any]:
@@ -86,36 +166,102 @@ def _program() -> Callable[..., Any]:
     return found
 
 
-def _whereabouts() -> tuple[str, str]:
-    """This participant's name, and the folder of the kit it runs from, which outlives the job."""
-    return str(collab.site_name), str(collab.workspace.get_root_dir())
+def _here() -> tuple[str, Path, str]:
+    """This participant's name, the folder of the kit it runs from, which outlives the job, and the job's id."""
+    return str(collab.site_name), Path(collab.workspace.get_root_dir()), str(collab.fl_ctx.get_job_id())
+
+
+def _sent(job: str) -> str:
+    """The folder of what came with the job."""
+    return str(collab.workspace.get_app_config_dir(job))
+
+
+def _open_log(kit: Path) -> None:
+    log = RotatingFileHandler(kit / LOG, maxBytes=_LOG_SIZE, backupCount=_LOG_FILES, encoding="utf-8")
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("fedlin").addHandler(log)
+
+
+def _register_status(kit: Path) -> None:
+    """Let whoever sent the job ask for its status, where the program's module has a function that tells it."""
+    module, _, _ = os.environ[PROGRAM].partition(":")
+    tell = getattr(import_module(module), "tell_status", None)
+    if tell is not None:
+        command = lambda topic, data, context: tell(str(kit), data or {})  # noqa: E731
+        collab.fl_ctx.get_engine().register_app_command(STATUS, command)
 
 
 class FlareServer:
-    """The server's component: calls `program(transport, folder)`, and the job lasts as long."""
+    """The server's component: calls `program(transport, kit, sent)`, and the job lasts as long."""
 
     @_main
     def run(self) -> None:
         """The job's main function."""
         logging.getLogger(_CALLS).setLevel(logging.WARNING)
-        transport = FlareTransport(collab.clients)
+        _, kit, job = _here()
+        _open_log(kit)
+        _register_status(kit)
+        startup = kit / "startup"
+        transport = FlareTransport(
+            collab.clients, Signer(startup, "server"), (startup / "rootCA.pem").read_bytes(), job
+        )
         try:
-            _program()(transport, _whereabouts()[1])
+            _program()(transport, str(kit), _sent(job))
         finally:
             transport.close()
 
 
 class FlareClient:
-    """A site's component: `program(name, folder)` makes the handler that answers the server."""
+    """A site's component: `program(name, kit, sent)` makes the handler that answers the server."""
 
     def __init__(self) -> None:
         self._handler: Handler | None = None
         self._turn = threading.Lock()
+        self._own: tuple[Sender, Signer] | None = None
 
     @_publish
-    def answer(self, phase: str, payload: bytes) -> bytes:
-        """One message at a time, whatever thread it came on."""
-        with self._turn:
-            if self._handler is None:
-                self._handler = _program()(*_whereabouts())
-            return self._handler(phase, payload)
+    def answer(self, phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
+        """The reply, its signature and the site's certificate if it was given the server's; nothing to others.
+
+        One message at a time, whatever thread it came on. No exception leaves: FLARE would send its text, and with it
+        whatever data it quotes.
+        """
+        try:
+            with self._turn:
+                return self._answer(str(collab.caller), phase, payload, signature, certificate)
+        except Exception:
+            _log.exception("a message of phase %s was not answered", phase)
+            return _NOTHING
+
+    def _answer(
+        self, caller: str, phase: str, payload: bytes, signature: bytes, certificate: bytes
+    ) -> tuple[bytes, bytes, bytes]:
+        name, kit, job = _here()
+        if self._own is None:
+            _open_log(kit)
+            self._own = _server(kit), Signer(kit / "startup", "client")
+        server, signer = self._own
+        context = Context(job, name, phase)
+        try:
+            if caller != SERVER:
+                raise WireError("sites answer the server alone.")
+            if certificate:
+                server.introduce(certificate)
+            server.check(context, payload, signature)
+        except WireError as refusal:
+            _log.warning("refused a call in the name of %s: %s", caller, refusal)
+            return _NOTHING
+        if self._handler is None:
+            self._handler = _program()(name, str(kit), _sent(job))
+        reply = self._handler(phase, payload)
+        return (
+            reply,
+            signer.sign(context._replace(request=signature), reply),
+            signer.certificate if certificate else b"",
+        )
+
+
+def _server(kit: Path) -> Sender:
+    """The server of the federation whose kit this is, by the name that its certificate must have."""
+    settings = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
+    return Sender((kit / "startup" / "rootCA.pem").read_bytes(), settings["servers"][0]["identity"])

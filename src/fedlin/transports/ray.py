@@ -13,7 +13,7 @@ from typing import Any
 
 from fedlin.checks import positive_integer
 from fedlin.errors import ArgumentError
-from fedlin.transports.transport import Enough, Handler
+from fedlin.transports.transport import LOOK, Enough, Handler
 
 LOOPBACK = "127.0.0.1"
 _PATIENCE = 120.0  # seconds for the actors to start; they wait for ever where a running Ray has no core to spare
@@ -69,8 +69,9 @@ class RayTransport:
         replies: dict[str, bytes] = {}
         waiting = list(calls)
         while waiting and not (replies and enough is not None and enough(replies)):
-            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
-            if not done:
+            left = deadline - time.monotonic()
+            done, waiting = ray.wait(waiting, timeout=max(0.0, min(left, LOOK)))
+            if not done and left <= 0:
                 break
             for call in done:
                 try:

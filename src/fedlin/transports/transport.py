@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for every message, one at a time
+LOOK = 0.05  # seconds
 Enough = Callable[[Mapping[str, bytes]], bool]
 
 
@@ -33,8 +34,9 @@ class Transport(Protocol):
     ) -> Mapping[str, bytes]:
         """Send to each named client, and return the replies that came within `timeout` seconds.
 
-        One payload goes to all of them, or each gets its own. Who is absent from the answer was late or failed. The
-        call may return early once `enough(replies)`.
+        One payload goes to all of them, or each gets its own. Who is absent from the answer was late or failed; a
+        transport with an attribute `failures` tells there why, by client. The call may return early once
+        `enough(replies)`, which a transport that waits asks with every reply and every LOOK seconds.
         """
 
     def close(self) -> None:

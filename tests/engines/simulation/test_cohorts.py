@@ -11,9 +11,10 @@ from scipy.stats import chi2
 
 import fedlin
 from fedlin import Checkpoint, Plan, Result, Stop, problems, simulate, simulate_many
+from fedlin.core import structure
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientProgram
-from fedlin.engines.simulation.program import RUNNING, ProgramKey, program, structure
+from fedlin.engines.simulation.program import RUNNING, ProgramKey, program
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.precision import precision
 

@@ -215,6 +215,14 @@ def test_divergence_is_told_and_what_was_finite_is_kept(algorithm: Algorithm[Any
     np.testing.assert_array_equal(without.x, result.x)
 
 
+def test_a_loss_of_minus_infinity_is_a_run_that_diverged_and_reaches_no_limit() -> None:
+    problem = problems.from_loss(
+        lambda x, batch: jnp.log(jnp.sum(x**2)) + 0 * jnp.sum(batch), np.zeros(2), np.ones((2, 3))
+    )
+    result = simulate(fedlin.gradient_descent(), problem, Plan(1, 0.1), 3, stop=Stop(loss=-5.0))
+    assert (result.status, result.diverged_at) == ("diverged", 1)
+
+
 def test_float32_divergence_has_finite_curves() -> None:
     small = problems.quadratic(PROBLEM.data.A.astype(np.float32), PROBLEM.data.b.astype(np.float32))
     result = simulate(fedlin.fedavg(), small, WILD, 500, x0=X0)

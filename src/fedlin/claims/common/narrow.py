@@ -7,15 +7,14 @@ What a method compresses itself, and single numbers, travel as they are.
 """
 
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedlin.claims.common.changed import Change, changed
+from fedlin.algorithms.factory import factory
 from fedlin.compressors import cast
-from fedlin.core import EVERY_CLIENT, Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 from fedlin.payloads import Dense, is_payload
 
 VALUE, CHANGE, OWN = "value", "change", "own"  # OWN: compressed by the method itself
@@ -42,7 +41,7 @@ class NarrowClient(NamedTuple):
     sent: tuple[Known, ...]
 
 
-@cache
+@factory()
 def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Algorithm[Any, Any]:
     """`method` with the vectors of its messages as changes in `dtype`; an opening round is sent in full.
 
@@ -54,15 +53,6 @@ def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, 
     Returns:
         The method as it is but for rounding.
     """
-    return changed(method, _change(dtype, vectors))
-
-
-@cache
-def _change(dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Change:
-    return lambda method: _narrowed(method, dtype, vectors)
-
-
-def _narrowed(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Algorithm[Any, Any]:
     rounded = cast(dtype)
 
     def encode(message: Message, known: Known, kinds: Kinds) -> tuple[Message, Known]:
@@ -135,7 +125,8 @@ def _narrowed(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kind
         init_client=lambda x: NarrowClient(method.init_client(x), blank(x, 0), blank(x, 1)),
         phases=tuple(narrowed(number, phase) for number, phase in enumerate(method.phases)),
         opening=None if method.opening is None else tuple(whole(phase) for phase in method.opening),
-        requires=method.requires | {EVERY_CLIENT},
+        requires=method.requires | {Requirement.EVERY_CLIENT},
+        recipe=None,
     )
 
 

@@ -7,18 +7,19 @@ have left out of them is zero.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Scalar, Vector
-from fedlin.links import Link, as_link, plain
+from fedlin.links import Link, as_link
 
 Method = Callable[..., Algorithm[Any, Any]]  # takes the links that `fedlin.fedlin` takes
-MANY = 2**20  # a dimension to ask for δ at
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,17 @@ def _sparsity(link: Link, fault: Fault) -> tuple[float, float]:
     """k, and the share of the memory that is added to what is sent."""
     if link.lossless or fault.dense:
         return inf, 0.0
-    assert link.compressor.delta is not None
-    entries = MANY / link.compressor.delta(MANY)  # δ = d/k
-    remembers = link != plain(link.compressor)
-    return entries, float(remembers != fault.swapped)
+    entries, remembers = _probed(link)
+    return float(entries), float(remembers != fault.swapped)
+
+
+@cache
+def _probed(link: Link) -> tuple[int, bool]:
+    """How many entries a link sends of a vector, and whether it remembers the others."""
+    probe = jnp.arange(1.0, 1025.0)
+    memory = link.sender(probe)
+    payload, _ = link.send(jax.random.key(0), memory, probe)
+    return int(jnp.count_nonzero(payload.decode())), memory is not None
 
 
 class WrongServer(NamedTuple):

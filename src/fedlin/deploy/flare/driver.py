@@ -5,18 +5,20 @@ that was killed. The state of a run is therefore ours: the server's and each sit
 goes on from there.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedlin.deploy.flare.kits import ADMIN
+from fedlin.deploy.runs import OUTCOME, outcome
 
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
-OUTCOME = "outcome.json"  # in the server's folder: how the run ended, written by the run itself
+RECENT = 10.0  # seconds in which a site that is connected has been heard of, several times over
+STATUS = "fedlin_status"  # what a running job is asked
 
 
 class Driver:
@@ -29,10 +31,12 @@ class Driver:
         self.needed = len(sites) if needed is None else needed
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
+        self.outcome: dict[str, Any] | None = None  # what that job wrote about how the run ended
         self.awaited: str | None = None  # who is missing for a job to run
         self._session: Any = None
         self._job_id: str | None = None
         self._idle = time.monotonic()  # since when no job runs
+        self._sent = self._idle  # when the latest job was
 
     def advance(self) -> bool:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
@@ -43,11 +47,13 @@ class Driver:
                 status = str(session.get_job_meta(self._job_id)["status"])
                 if not status.startswith("FINISHED"):
                     return True
+                self.outcome = self._outcome(session, self._job_id)
                 self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
-            present = {client.name for client in session.get_system_info().client_info}
+            present = self.present()
             if self._enough(present):
                 self._job_id = session.submit_job(str(self.job))
+                self._sent = time.monotonic()
                 self.submissions += 1
                 return True
             self.awaited = ", ".join(sorted(self.sites - present))
@@ -56,12 +62,37 @@ class Driver:
             self.awaited = "the server"
         return False
 
+    def present(self) -> set[str]:
+        """The sites that are connected."""
+        return {client.name for client in self.session().get_system_info().client_info}
+
+    def returned(self, silent: set[str]) -> set[str]:
+        """Of the sites that do not answer in the running job, those whose machines do: they were started again."""
+        if not silent or time.monotonic() - self._sent < GRACE:  # a job is given its time
+            return set()
+        try:
+            heard = {one.name: float(one.last_connect_time) for one in self.session().get_system_info().client_info}
+        except Exception:
+            self.forget()
+            return set()
+        now = max(heard.values(), default=0.0)  # by the server's clock
+        return {name for name in silent & self.sites if heard.get(name, 0.0) > now - RECENT}
+
     def _enough(self, present: set[str]) -> bool:
         """All sites, since a running job takes no site in; fewer once a run has begun and the others had their time."""
         if present >= self.sites:
             return True
         waited = self.submissions > 0 and time.monotonic() - self._idle > GRACE
         return waited and len(present & self.sites) >= self.needed
+
+    def ask(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        """What the running job says of itself; None where none answers."""
+        if self._session is None or self._job_id is None:
+            return None
+        with suppress(Exception):  # it has not begun, or is over
+            answer: dict[str, Any] = self._session.do_app_command(self._job_id, STATUS, data)
+            return answer
+        return None
 
     def resubmit(self) -> None:
         """End the job, since a site has come back and a running job does not take it in."""
@@ -89,11 +120,10 @@ class Driver:
                 self._session = new_secure_session(ADMIN, str(self.admin), timeout=5.0, auto_login_max_tries=1)
         return self._session
 
-
-def outcome(server: Path) -> dict[str, Any] | None:
-    """How the run ended, if it did."""
-    try:
-        found: dict[str, Any] = json.loads((server / OUTCOME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    @staticmethod
+    def _outcome(session: Any, job: str) -> dict[str, Any] | None:
+        """What a job that is over wrote about the run, where FLARE still has it."""
+        with suppress(Exception), TemporaryDirectory() as scratch, redirect_stdout(StringIO()):
+            place = Path(session.download_job_result(job, scratch))
+            return next((end for path in place.rglob(OUTCOME) if (end := outcome(path.parent))), None)
         return None
-    return found

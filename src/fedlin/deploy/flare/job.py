@@ -1,6 +1,7 @@
-"""The job that FLARE runs on the server and at each site: two components without arguments, and no code."""
+"""The job that FLARE runs on the server and at each site: two components without arguments, settings, and no code."""
 
 import json
+import shutil
 from pathlib import Path
 
 SERVER = "fedlin.transports.flare.FlareServer"
@@ -10,9 +11,10 @@ EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
 _SYNC = 60  # seconds in which all sites must have started their part
 
 
-def write_job(folder: Path, needed: int) -> None:
-    """A job for all sites that ends once fewer than `needed` of them are left."""
-    threads = {"max_inbound_call_threads": 8, "max_outbound_call_threads": 8}
+def write_job(folder: Path, sites: int, needed: int, files: dict[str, bytes]) -> None:
+    """A job for so many sites that ends once fewer than `needed` of them are left; `files` go along, by name."""
+    # The server has at most one call to each site under way, and a frozen site keeps its thread until the timeout.
+    threads = {"max_inbound_call_threads": 8, "max_outbound_call_threads": sites + 8}
     controller = {"server_obj_id": "_server", "collab_obj_ids": [], "props": {}, "sync_task_timeout": _SYNC, **threads}
     executor = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}, **threads}
     parts = {
@@ -33,7 +35,9 @@ def write_job(folder: Path, needed: int) -> None:
             "task_result_filters": [],
         },
     }
+    shutil.rmtree(folder, ignore_errors=True)  # nothing of an earlier run goes along
+    (folder / "app" / "config").mkdir(parents=True)
     for name, content in parts.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+        (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
+    for name, data in files.items():
+        (folder / "app" / "config" / name).write_bytes(data)

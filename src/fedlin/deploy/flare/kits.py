@@ -1,7 +1,8 @@
-"""FLARE's start-up kits: the federation's own authority, and certificates for the server, each site and the admin.
+"""FLARE's start-up kits for the server, each site and the admin, with certificates of the federation's own authority.
 
-Connections are mutual TLS. Server and sites refuse jobs that bring code: a job may only name components of fedlin and
-FLARE, so the server can ask a site for numbers and for nothing else. A site's logs stay with the site.
+Connections are mutual TLS, also those within a machine, between FLARE's own process and that of a job. Server and
+sites refuse jobs that bring code: a job may only name components of fedlin and FLARE, so the server can ask a site for
+numbers and for nothing else. A site's logs stay with the site.
 """
 
 import io
@@ -10,16 +11,50 @@ import shutil
 import socket
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
+from fedlin.deploy.flare.authority import ORGANISATION, ROOT, Authority, make_key
 from fedlin.deploy.flare.job import CLIENT, CONTROLLER, EXECUTOR, SERVER
+from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError
 
-PROJECT = "fedlin"
+Kind = Literal["server", "client"]
 ADMIN = "admin@fedlin.local"
+FILTER = "fedlin.transports.flare_filter.SiteFilter"
 _COMPONENTS = [SERVER, CLIENT, CONTROLLER, EXECUTOR]
+# What the holder of the admin's certificate may do: no code, no shell, no ending of processes; at a site, jobs alone.
+_NEVER = dict.fromkeys(("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr"), "none")
+_SITE_RIGHTS = {**_NEVER, "submit_job": "any", "manage_job": "any", "download_job": "none", "view": "none"}
+_SERVER_RIGHTS = {**_SITE_RIGHTS, "download_job": "any", "view": "any", "app_command": "any"}
+_RIGHTS = {"server": {"project_admin": _SERVER_RIGHTS}, "client": {"project_admin": _SITE_RIGHTS}}
+_LOG_SIZE, _LOG_FILES = 5 << 20, 3  # bytes of each of FLARE's logs, and how many old ones are kept
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a federation's server is: `host` is the name in its certificate, `address` where sites reach it."""
+
+    host: str
+    address: str
+    port: int
+
+    @classmethod
+    def read(cls, kit: Path) -> "Place":
+        """What the admin's or a site's kit says."""
+        admin, client = (kit / "startup" / name for name in ("fed_admin.json", "fed_client.json"))
+        try:
+            if admin.is_file():
+                made = json.loads(admin.read_text(encoding="utf-8"))["admin"]
+                return cls(made["server_identity"], made["host"], int(made["port"]))
+            made = json.loads(client.read_text(encoding="utf-8"))["servers"][0]
+            address, _, port = made["service"]["target"].rpartition(":")
+            return cls(made["identity"], address, int(port))
+        except (OSError, ValueError, KeyError) as error:
+            raise DeployError(f"{kit / 'startup'} does not say where the server is: {error!r}.") from error
 
 
 def check_flare() -> None:
@@ -28,57 +63,90 @@ def check_flare() -> None:
         raise DeployError("A federation needs NVIDIA FLARE: pip install 'fedlin[flare]'.")
 
 
-def write_kits(folder: Path, sites: Sequence[str], host: str, address: str, port: int) -> None:
-    """Write `server`, `admin`, `sites/NAME` and `authority` under `folder`.
+def write_kits(folder: Path, authority: Authority, place: Place, parts: dict[str, str], *, keys: bool = True) -> None:
+    """Write kits into `folder`: `parts` has where each goes by the name in its certificate.
 
-    `host` is the name in the server's certificate, `address` where sites reach it.
+    With `keys` false the sites' kits have neither key nor certificate: each site makes its own key.
     """
+    sites = [name for name in parts if name not in (place.host, ADMIN)]
+    with TemporaryDirectory() as scratch:
+        made = _provision(Path(scratch), sites, place)
+        for name, target in parts.items():
+            shutil.move(made / name, folder / target)
+    for name, target in parts.items():
+        kit = folder / target
+        role = "server" if name == place.host else "client"
+        write_whole(kit / "startup" / ROOT, authority.root, mode=0o600)
+        if name != ADMIN:
+            configure(kit, "client" if name in sites else "server")
+        if name not in sites or keys:
+            key, pem = make_key()
+            write_whole(kit / "startup" / f"{role}.key", pem, mode=0o600)
+            certificate = authority.issue(name, key.public_key(), **details(name, place))
+            write_whole(kit / "startup" / f"{role}.crt", certificate, mode=0o600)
+            authority.keep(name, certificate)
+
+
+def details(name: str, place: Place) -> dict[str, Any]:
+    """What a certificate says besides the name: an admin's role, and where the server is reached."""
+    if name == ADMIN:
+        return {"role": "project_admin"}
+    return {"address": place.address} if name == place.host else {}
+
+
+def _provision(scratch: Path, sites: Sequence[str], place: Place) -> Path:
+    """FLARE's own files for every participant, each in a folder of its name, without keys and certificates."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.entity import Project
-    from nvflare.lighter.impl.cert import CertBuilder
-    from nvflare.lighter.impl.signature import SignatureBuilder
     from nvflare.lighter.impl.static_file import StaticFileBuilder
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
 
-    project = Project(PROJECT, "a federation of fedlin", props={"api_version": 3})
-    project.set_server(host, PROJECT, {"fed_learn_port": port, "admin_port": port, "default_host": address})
+    project = Project(ORGANISATION, "a federation of fedlin", props={"api_version": 3})
+    ports = {"fed_learn_port": place.port, "admin_port": place.port, "default_host": place.address}
+    project.set_server(place.host, ORGANISATION, ports)
     for site in sites:
-        project.add_client(site, PROJECT, {})
-    project.add_admin(ADMIN, PROJECT, {"role": "project_admin"})
+        project.add_client(site, ORGANISATION, {})
+    project.add_admin(ADMIN, ORGANISATION, {"role": "project_admin"})
     builders = [
         WorkspaceBuilder(template_file=["master_template.yml"]),
         StaticFileBuilder(config_folder="config", scheme="grpc"),
-        CertBuilder(),
-        SignatureBuilder(),
     ]
-    scratch = folder / "authority"
     said = io.StringIO()
     with redirect_stdout(said):
         context = Provisioner(str(scratch), builders).provision(project)
     if context.get(CtxKey.BUILD_ERROR):
-        raise DeployError(f"NVIDIA FLARE could not make the certificates: {said.getvalue().strip()}")
-    made = Path(context[CtxKey.CURRENT_PROD_DIR])
-    (folder / "sites").mkdir()
-    for name, target in {host: "server", ADMIN: "admin", **{site: f"sites/{site}" for site in sites}}.items():
-        shutil.move(made / name, folder / target)
-    _keep_root_key(scratch)
-    _refuse_code(folder / "server" / "local")
-    for site in sites:
-        _refuse_code(folder / "sites" / site / "local")
-        _keep_to_itself(folder / "sites" / site / "local")
+        raise DeployError(f"NVIDIA FLARE could not make the kits: {said.getvalue().strip()}")
+    return Path(context[CtxKey.CURRENT_PROD_DIR])
 
 
-def _keep_root_key(scratch: Path) -> None:
-    """What is left of the provisioning is the root key alone, readable by its owner."""
-    state = scratch / PROJECT / "state" / "cert.json"
-    state.rename(scratch / "cert.json")
-    shutil.rmtree(scratch / PROJECT)
-    (scratch / "cert.json").chmod(0o600)
+def configure(kit: Path, kind: Kind) -> None:
+    """Set up what FLARE reads when it starts, wherever the kit was copied and whichever version of fedlin made it."""
+    kit.chmod(0o700)
+    within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
+    _write(kit / "local" / "comm_config.json", {"internal": within})
+    _configure_logs(kit / "local")
+    _write(kit / "local" / "authorization.json", {"format_version": "1.0", "permissions": _RIGHTS[kind]})
+    if kind == "server":
+        _configure_server(kit)
+    else:
+        _keep_to_itself(kit / "local")
+    for path in [*(kit / "startup").iterdir(), *(kit / "local").iterdir()]:
+        path.chmod(path.stat().st_mode & 0o700)
 
 
-def configure_server(kit: Path) -> None:
-    """Keep FLARE's records in the server's own folder, wherever it was copied, and start a job once it is there."""
+def _configure_logs(local: Path) -> None:
+    """What FLARE prints goes to process.log, which is for what went wrong; its own logs have the rest."""
+    settings = _default(local, "log_config.json")
+    settings["handlers"]["consoleHandler"]["level"] = "WARNING"
+    for handler in settings["handlers"].values():
+        if "maxBytes" in handler:
+            handler |= {"maxBytes": _LOG_SIZE, "backupCount": _LOG_FILES}
+    _write(local / "log_config.json", settings)
+
+
+def _configure_server(kit: Path) -> None:
+    """Keep FLARE's records in the server's own folder, and start a job once it is there."""
     resources = _default(kit / "local", "resources.json")
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.resolve() / "snapshots")
     for component in resources["components"]:
@@ -86,7 +154,8 @@ def configure_server(kit: Path) -> None:
             component["args"]["uri_root"] = str(kit.resolve() / "jobs")
         if component["id"] == "job_scheduler":
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
-    resources["class_allow_list"] = _COMPONENTS
+    resources["components"].append({"id": "site_filter", "path": FILTER, "args": {}})
+    resources["class_allow_list"] = [*_COMPONENTS, FILTER]
     _write(kit / "local" / "resources.json", resources)
 
 
@@ -98,13 +167,6 @@ def check_port(kit: Path) -> None:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
         raise DeployError(f"port {port} is in use: end what uses it, or make a new folder with init --port.") from error
-
-
-def _refuse_code(local: Path) -> None:
-    permissions = _default(local, "authorization.json")
-    everything = dict.fromkeys(permissions["permissions"]["lead"], "any")
-    permissions["permissions"] = {"project_admin": {**everything, "byoc": "none", "shell_commands": "none"}}
-    _write(local / "authorization.json", permissions)
 
 
 def _keep_to_itself(local: Path) -> None:

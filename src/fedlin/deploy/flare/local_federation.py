@@ -4,14 +4,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedlin.deploy.flare.certificates import check_certificate
-from fedlin.deploy.flare.driver import OUTCOME, Driver, outcome
-from fedlin.deploy.flare.kits import check_port
-from fedlin.deploy.flare.processes import PROGRAMS, Kind, Process, stop_all
+from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
+from fedlin.deploy.flare.driver import Driver
+from fedlin.deploy.flare.kits import Kind, check_port
+from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.project import Project
-from fedlin.deploy.status import RECENT, Standing, standing
+from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.screen import Screen
+from fedlin.deploy.status import RECENT, Progress, read_awaiting, read_status
 
-Watch = Callable[[Standing | None], object]
+Watch = Callable[[Progress | None], object]
 _POLL = 0.2  # seconds between looks at the processes and at what the server wrote
 _ASK = 1.0  # seconds between questions to FLARE, which travel as messages do
 _FRUITLESS = 5  # jobs, or processes started again, in a row that brought no round
@@ -27,30 +29,43 @@ class LocalFederation:
         self.driver = Driver(project.admin, project.job, project.sites, project.needed)
         self._revived = 0
 
-    def run(self, watch: Watch = lambda standing: None) -> dict[str, Any]:
-        """Run to the end; how it ended."""
-        (self.project.server / OUTCOME).unlink(missing_ok=True)
+    def run(
+        self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None
+    ) -> dict[str, Any]:
+        """Run to the end; how it ended. `watch` sees every look at the run, `say` gets what a person should read."""
         self.server.stop()
         check_port(self.project.server)
-        for kit in (self.project.admin, self.project.server, *map(self.project.site, self.project.sites)):
+        kits = [self.project.server, self.project.admin, *map(self.project.site, self.project.sites)]
+        check_same_authority(kits)
+        for kit in kits:
             check_certificate(kit)
+        (self.project.run_folder / OUTCOME).unlink(missing_ok=True)
+        screen = Screen(say)
+        screen.tell(f"starting the server and {len(self.sites)} sites on this machine")
         try:
             self.server.start()
             for site in self.sites.values():
                 site.start()
-            return self._attend(watch)
+            return self._attend(watch, screen)
         finally:
             self.driver.forget()
             stop_all([self.server, *self.sites.values()])
 
-    def _attend(self, watch: Watch) -> dict[str, Any]:
+    def _attend(self, watch: Watch, screen: Screen) -> dict[str, Any]:
         seen, submitted, revived, asked = -1, 0, 0, 0.0
-        while (found := outcome(self.project.server)) is None:
-            self._revive()
+        run = self.project.run_folder
+        while (found := outcome(run)) is None:
+            for name in self._revive():
+                screen.tell(f"{name}'s process had ended and is started again: see process.log in its folder")
             if time.monotonic() - asked >= _ASK:
-                self.driver.advance()
+                running = self.driver.advance()
                 asked = time.monotonic()
-            now = standing(self.project.server, RECENT)
+                if self.driver.awaited:
+                    screen.tell(f"waiting for {self.driver.awaited} to connect")
+                elif running:
+                    screen.tell("everyone is connected, and the job starts")
+            status = read_status(run, RECENT)
+            now = status.progress
             if now is not None and now.round != seen:
                 seen, submitted, revived = now.round, self.driver.submissions, self._revived
             if max(self.driver.submissions - submitted, self._revived - revived) > _FRUITLESS:
@@ -60,16 +75,21 @@ class LocalFederation:
                     f"see process.log in {self.project.server} and in the sites' folders.",
                 }
             watch(now)
+            screen.show(now, read_awaiting(run), status.events)
             time.sleep(_POLL)
         return found
 
-    def _revive(self) -> None:
+    def _revive(self) -> list[str]:
+        """Start again what has ended; who that was."""
+        ended = []
         if not self.server.alive():
             self.driver.forget()
             self.server.start()
-            self._revived += 1
-        for site in self.sites.values():
+            ended.append("server")
+        for name, site in self.sites.items():
             if not site.alive():
                 site.start()
-                self._revived += 1
                 self.driver.resubmit()
+                ended.append(name)
+        self._revived += len(ended)
+        return ended

@@ -1,26 +1,29 @@
 """FLARE's processes on this machine: started one by one, found again by a mark of our own, ended by their ids."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
-from fedlin.deploy.flare.kits import PROJECT, configure_server
+from fedlin.deploy.flare.authority import ORGANISATION
+from fedlin.deploy.flare.kits import Kind, configure
+from fedlin.engines.checkpoint import private
 
 PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
 
-Kind = Literal["server", "client"]
 PROGRAMS: Mapping[Kind, str] = {
     "server": "fedlin.deploy.flare.programs:run_server",
     "client": "fedlin.deploy.flare.programs:make_client",
 }
 MARK = "FEDLIN_PROCESS"
 _REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
+_OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
+_LOG_SIZE = 5 << 20  # bytes after which process.log is begun anew
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
 
 
@@ -37,13 +40,13 @@ class Process:
     def start(self) -> None:
         """Start, after ending whatever a crash left behind."""
         self.stop()
-        if self.kind == "server":
-            configure_server(self.kit)
+        self.rotate_logs()
+        configure(self.kit, self.kind)
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
         module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
-        settings = ["secure_train=true", f"org={PROJECT}", "config_folder=config", *own]
+        settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *own]
         command = [sys.executable, "-u", "-m", module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
-        with open(self.kit / "process.log", "ab") as log:
+        with open(self.kit / "process.log", "ab", opener=private) as log:
             self._process = subprocess.Popen(
                 [*command, *settings],
                 stdin=subprocess.DEVNULL,
@@ -52,7 +55,16 @@ class Process:
                 cwd=self.kit,
                 env={**_REFUSALS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
+                umask=_OWNER_ONLY,
             )
+
+    def rotate_logs(self) -> None:
+        """Begin anew those logs that only ever grow; FLARE keeps them open, so that they are copied and emptied."""
+        for name in ("process.log", "audit.log"):
+            path = self.kit / name
+            if path.is_file() and path.stat().st_size > _LOG_SIZE:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
 
     def alive(self) -> bool:
         """Whether the FLARE process runs; its job processes do not count."""

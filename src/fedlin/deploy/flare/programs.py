@@ -1,33 +1,63 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
-import json
-import logging
+import io
+import os
 import runpy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedlin.deploy.flare.driver import OUTCOME
-from fedlin.deploy.settings import read_settings
-from fedlin.deploy.starting_model import read_start
+from fedlin.deploy.runs import MODEL, STATE, begin_run, conclude, present_run
+from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
+from fedlin.deploy.site_record import SiteRecorder
+from fedlin.deploy.site_settings import read_limits
+from fedlin.deploy.starting_model import starting_model
+from fedlin.deploy.status import read_status
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
-from fedlin.errors import DeployError, FedLinError
+from fedlin.engines.federation.client import failure_reply
+from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.transports.transport import Handler, Transport
 
-STATE = "state"  # next to the kit, so that it outlives every job
 CLIENT = "client.py"
-MODEL = "model.npy"
 
 
-def run_server(transport: Transport, folder: str) -> None:
-    """Play the rounds that are left, then write the model and how the run ended."""
-    kit = Path(folder)
+def run_server(transport: Transport, folder: str, job: str) -> None:
+    """Play the rounds that are left, then write the model and how the run ended; `job` holds the settings sent."""
+    kit, sent = Path(folder), Path(job)
+    place = kit
     try:
-        settings = read_settings(kit)
-        start = read_start(kit, settings)
-        result = serve(
+        settings = read_settings(sent)
+        place = begin_run(kit, settings.name)
+        result = _serve(transport, kit, sent, place, settings)
+    except FedLinError as error:
+        for where in (place, sent):  # whoever started the job has what is in its folder
+            conclude(where, {"status": "failed", "error": str(error)})
+        raise
+    model = io.BytesIO()
+    np.save(model, result.x)
+    write_whole(place / MODEL, model.getvalue(), mode=0o600)
+    end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
+    if result.absent:
+        end["without"] = dict(result.absent)
+    if result.status == "diverged":
+        why = next(event["why"] for event in reversed(result.events) if event["event"] in ("went back", "ruined"))
+        end["error"] = f"{why}. The model is that of round {result.rounds}."
+    for where in (place, sent):
+        conclude(where, end)
+    if result.status == "diverged":
+        raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
+
+
+def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: FederationSettings) -> Any:
+    text = (sent / NAME).read_bytes()
+    for where in {kit, place}:  # the server hears the sites that these name, and no others
+        write_whole(where / NAME, text, mode=0o600)
+    start = starting_model(kit, sent, settings)
+    try:
+        return serve(
             settings.algorithm,
             transport,
             settings.plan,
@@ -38,34 +68,81 @@ def run_server(transport: Transport, folder: str) -> None:
             seed=settings.seed,
             stop=settings.stop,
             policy=settings.policy,
-            folder=kit / STATE,
+            folder=place / STATE,
             expect=settings.sites,
+            weights=settings.weights,
+            name=settings.name or "",
         )
-    except FedLinError as error:
-        conclude(kit, {"status": "failed", "error": str(error)})
-        raise
-    np.save(kit / MODEL, result.x)
-    end = {"status": result.status, "rounds": result.rounds}
-    if result.status == "diverged":
-        conclude(kit, {**end, "error": f"after {result.rounds} rounds: give smaller steps."})
-        raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
-    conclude(kit, end)
+    except OtherRunError as error:
+        name = f"the run {settings.name!r}" if settings.name else "the run without a name"
+        raise DeployError(
+            f"{name} was begun with another {', another '.join(error.differing)}: give this one a name of its own, "
+            "fedlin federation run NAME, with --after to start from a former run's model."
+        ) from error
 
 
-def make_client(name: str, folder: str) -> Handler:
-    """A site's handler; where its settings or its client.py fail, one that refuses and tells the server so."""
-    try:
-        return load_client(name, Path(folder)).handle
-    except FedLinError as error:
-        return _refuse(str(error))
-    except Exception as error:  # whatever a user's file does; its text may quote data, so it stays in the site's log
-        logging.getLogger(__name__).exception("%s of %s failed", CLIENT, name)
-        return _refuse(f"its {CLIENT} failed with {type(error).__name__}; see the log at {name}.")
+def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer."""
+    status = read_status(present_run(Path(folder)))
+    return {
+        "progress": None if status.progress is None else asdict(status.progress),
+        "awaiting": None if status.awaiting is None else asdict(status.awaiting),
+        "events": status.events[int(asked.get("events", 0)) :],
+        "silent": [row.name for row in status.sites if row.state.startswith("silent")],
+    }
 
 
-def load_client(name: str, kit: Path) -> Client:
+def make_client(name: str, folder: str, job: str) -> Handler:
+    """A site's handler. Where its settings or its client.py fail it refuses, and tries again with the next message.
+
+    What an exception says may quote data, so it stays in the site's log, under a number that the server is told.
+    """
+    kit, sent = Path(folder), Path(job)
+    recorder = SiteRecorder(kit, os.getpid())
+    client: Client | None = None
+
+    def answer(phase: str, payload: bytes) -> bytes:
+        nonlocal client
+        header, request = wire.read_message(payload)[0], wire.identify(payload)
+        try:
+            if client is None:
+                check_settings(kit, sent)
+                client = load_client(name, kit, read_settings(sent))
+            client.limits = read_limits(kit)
+        except WireError as refusal:
+            return wire.write_refusal(header, request, str(refusal))
+        except Exception as error:
+            return failure_reply(header, request, error)
+        return client.handle(phase, payload)
+
+    def recorded(phase: str, payload: bytes) -> bytes:
+        reply = answer(phase, payload)
+        recorder.enter(phase, payload, reply)
+        return reply
+
+    return recorded
+
+
+def check_settings(kit: Path, sent: Path) -> None:
+    """Refuse, by name, settings that differ from those a site's owner keeps in a file of its own, if there is one."""
+    if not (kit / NAME).is_file():
+        return
+    own, theirs = (_flat(read_tables(folder / NAME, "")) for folder in (kit, sent))
+    differing = sorted(key for key in own.keys() | theirs.keys() if own.get(key) != theirs.get(key))
+    if differing:
+        both = ", ".join(f"{key} is {theirs.get(key)!r} in the job and {own.get(key)!r} here" for key in differing)
+        raise WireError(f"this site keeps a {NAME} of its own, and {both}: its owner changes or removes the file.")
+
+
+def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return flat
+
+
+def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
     """The client of a site: `problem()` in its client.py gives its data and its loss."""
-    settings = read_settings(kit)
     path = kit / CLIENT
     if not path.is_file():
         raise DeployError(f"{CLIENT} is not there: write it, with a function problem() that returns {name}'s problem.")
@@ -73,15 +150,3 @@ def load_client(name: str, kit: Path) -> Client:
     if "problem" not in own:
         raise DeployError(f"{CLIENT} has no function problem(): give one that returns {name}'s problem.")
     return Client(settings.algorithm, own["problem"](), folder=kit / STATE, weight=own.get("WEIGHT", 1.0))
-
-
-def _refuse(reason: str) -> Handler:
-    def answer(phase: str, payload: bytes) -> bytes:
-        return wire.write_refusal(wire.unseal(payload)[0], wire.identify(payload), reason)
-
-    return answer
-
-
-def conclude(kit: Path, content: dict[str, Any]) -> None:
-    """Tell whoever waits for the run how it ended."""
-    write_whole(kit / OUTCOME, json.dumps(content).encode())

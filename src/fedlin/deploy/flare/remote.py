@@ -7,63 +7,133 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.flare.certificates import check_certificate
+from fedlin.deploy.flare.connection import check_connection
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.processes import PROGRAMS, Process
 from fedlin.deploy.project import Project
+from fedlin.deploy.screen import Screen
+from fedlin.deploy.site_record import SiteRecord, read_record
+from fedlin.deploy.status import Awaiting, Progress
 from fedlin.errors import DeployError
 
+Say = Callable[[str], object]
 _POLL = 1.0
 _DONE = "FINISHED:COMPLETED"
 _SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: something is wrong
+_LOOK = 10.0  # seconds between two looks at a connection that is not there
+_ROTATE = 60.0
 
 
-def take_part(kit: Path) -> None:
+def take_part(kit: Path, say: Say) -> None:
     """Run the server or the site whose folder this is, and start it again when it dies, until interrupted."""
     process = _process(kit)
     check_certificate(kit)
     starts: list[float] = []
+    watch = SiteWatch(kit, process.name, say) if process.kind == "client" else None
+    say(f"{process.name}: started; what went wrong is in {kit / 'process.log'}, Ctrl-C ends it")
+    rotated = time.monotonic()
     try:
         while True:
             if not process.alive():
                 starts = [*starts[1 - _FRUITLESS :], time.monotonic()]
                 if len(starts) == _FRUITLESS and starts[-1] - starts[0] < _SHORT:
                     raise DeployError(f"the process ends again and again: see {kit / 'process.log'}.")
+                if len(starts) > 1:
+                    say(f"{process.name}: its process had ended, and is started again")
                 process.start()
+            if watch is not None:
+                watch.look()
+            if time.monotonic() - rotated > _ROTATE:
+                process.rotate_logs()
+                rotated = time.monotonic()
             time.sleep(_POLL)
     except KeyboardInterrupt:
-        return
+        say(f"{process.name}: ends")
     finally:
         process.stop()
 
 
-def attend(project: Project, say: Callable[[str], object]) -> dict[str, Any]:
-    """Send the job, and send it again whenever it ended before the run did; tell whom it waits for."""
+class SiteWatch:
+    """Tells a site's owner whether the server is reached, what it asks, and what the site refuses."""
+
+    def __init__(self, kit: Path, name: str, say: Say) -> None:
+        self.kit = kit
+        self.name = name
+        self._screen = Screen(say)
+        self._looked = 0.0
+        self._before = read_record(kit) or SiteRecord()
+        self._quiet = True  # nothing was asked since the server was reached
+
+    def look(self) -> None:
+        """What is new."""
+        record = read_record(self.kit) or SiteRecord()
+        if record.refused and record.refusal_time > self._before.refusal_time:
+            self._screen.tell(f"{self.name}: refused a request: {record.refusal}")
+        if record.time > self._before.time:
+            self._quiet = False
+            place = f"run {record.run}, round {record.round + 1}, {record.phase}"
+            if (record.run, record.round // 100) != (self._before.run, self._before.round // 100):
+                self._screen.tell(f"{self.name}: asked in {place}; {record.answered} requests answered")
+            self._before = record
+        elif time.monotonic() - self._looked >= _LOOK and time.time() - record.time > _LOOK:
+            self._looked = time.monotonic()
+            wrong = check_connection(self.kit)
+            self._screen.tell(f"{self.name}: {wrong or 'the server is reached, and asks nothing at the moment'}")
+
+
+def attend(project: Project, say: Say) -> dict[str, Any]:
+    """Send the job, and send it again whenever it ended before the run did; tell what happens meanwhile."""
     check_certificate(project.admin)
-    driver = Driver(project.admin, project.job, project.sites, project.needed)
-    quick, begun, said = 0, time.monotonic(), ""
+    driver, screen = Driver(project.admin, project.job, project.sites, project.needed), Screen(say)
+    quick, begun = 0, time.monotonic()
+    events: list[dict[str, Any]] = []
     try:
         while driver.ended != _DONE:
             if driver.ended is not None:  # a job that went on for a while brought rounds, which are saved
+                if driver.outcome is not None:
+                    return driver.outcome
                 quick = quick + 1 if time.monotonic() - begun < _SHORT else 0
                 if quick == _FRUITLESS:
                     return {"status": "failed", "error": f"{quick} jobs in a row ended at once: see the server's log."}
             submitted, driver.ended = driver.submissions, None
-            driver.advance()
+            running = driver.advance()
             if driver.submissions > submitted:
                 begun = time.monotonic()
-            if said != (said := f"waiting for {driver.awaited}" if driver.awaited else "the job runs"):
-                say(said)
+            if driver.awaited:
+                screen.tell(f"waiting for {driver.awaited}")
+            elif running and (back := driver.returned(_show(driver, screen, events))):
+                screen.tell(f"{', '.join(sorted(back))} is back: the job is sent again, and goes on with it")
+                driver.resubmit()
             time.sleep(_POLL)
-        return {"status": "done"}
+        return driver.outcome or {"status": "done"}
     finally:
         driver.forget()
+
+
+def _show(driver: Driver, screen: Screen, events: list[dict[str, Any]]) -> set[str]:
+    """Show what the running job says of itself; the sites that do not answer in it."""
+    answer = driver.ask({"events": len(events)})
+    if answer is None:
+        screen.tell("the job starts")
+        return set()
+    events += answer["events"]
+    progress, awaiting = answer["progress"], answer["awaiting"]
+    screen.show(Progress(**progress) if progress else None, Awaiting(**awaiting) if awaiting else None, events)
+    return set(answer["silent"])
+
+
+def site_name(kit: Path) -> str:
+    """The name of the site whose kit this is."""
+    try:
+        name: str = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
+    except (OSError, ValueError, KeyError) as error:
+        raise DeployError(f"{kit} is not a site's folder: copy one that fedlin federation init wrote.") from error
+    return name
 
 
 def _process(kit: Path) -> Process:
     if (kit / "startup" / "fed_server.json").is_file():
         return Process(kit, "server", "server", PROGRAMS["server"])
-    client = kit / "startup" / "fed_client.json"
-    if client.is_file():
-        name = json.loads(client.read_text(encoding="utf-8"))["client"]["fqsn"]
-        return Process(kit, "client", name, PROGRAMS["client"])
+    if (kit / "startup" / "fed_client.json").is_file():
+        return Process(kit, "client", site_name(kit), PROGRAMS["client"])
     raise DeployError(f"{kit} is neither a server's nor a site's folder: copy one that fedlin federation init wrote.")

@@ -7,11 +7,12 @@ import jax
 import numpy as np
 
 from fedlin.engines.federation import wire
-from fedlin.engines.federation.exchange import SortedReplies, reason, sort_uploads
 from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update
+from fedlin.engines.federation.policy import is_power_of_two
+from fedlin.engines.federation.replies import SortedReplies, refusal, sort_uploads
 from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
-from fedlin.engines.federation.wire import Kind, Stamp, Task
+from fedlin.engines.federation.wire import Header, Kind, Task
 from fedlin.payloads import size
 
 
@@ -29,6 +30,7 @@ class PlayedRound(NamedTuple):
     gradients: int
     bytes_up: int
     bytes_down: int
+    norms: dict[str, dict[str, float]]  # ‖·‖ of each upload, by phase and client
 
 
 def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
@@ -47,28 +49,32 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     tau, eta = session.numbers()
     gradient: float | None = None
     gradients = bytes_up = bytes_down = 0
+    norms: dict[str, dict[str, float]] = {}
+    eager = session.policy.quorum is not None and session.policy.eager
+    due = [name for name in asked if session.policy.is_due(session.roster[name].absences)]
     for number, shape in enumerate(session.handshake.shapes.opening if opening else session.handshake.shapes.later):
         message = broadcast(algorithm, opening, number)(server)
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
+            session.norms.enter(progress.round, norms)
             raise Diverged
-        stamp, body = Stamp(Kind.TASK, session.run, progress.round, number, opening), wire.pack(message)
+        header, body = Header(Kind.TASK, session.run, progress.round, number, opening), wire.pack(message)
         tasks = {}
         for name in asked:
-            i = session.roster[name].index
-            task = Task(bytes.fromhex(bases[name]), i, session.seed, int(tau[i]), float(eta[i]))
-            tasks[name] = wire.write_task(stamp, task, body)
-        eager = session.policy.quorum is not None and session.policy.eager
-        replies, refused = session.ask(shape.name, tasks, needed if eager else None)
+            one = session.roster[name]
+            numbers = (one.index, session.seed, int(tau[one.index]), float(eta[one.index]))
+            tasks[name] = wire.write_task(header, Task(bytes.fromhex(bases[name]), *numbers, one.rejections), body)
+        replies = session.ask(shape.name, tasks, needed if eager else None, due)
         found = sort_uploads(replies, shape.up, session.policy.norm_bound)
         if found.diverged:
             raise Diverged
-        session.reject({**refused, **found.refused})
-        session.tell_once("declined", found.declined)
+        session.reject(found.rejected)
+        session.report("refused", found.refused)
         if found.lost:
-            _lose(session, found, bases)
+            _restart_lost(session, found, bases)
             return None
         if len(found.uploads) < needed:
             return None
+        norms[shape.name] = found.norms
         server = _average(session, server, found, shape.up, eta, opening, number)
         measure = gradient_norm(algorithm, opening, number)
         gradient = gradient if measure is None else float(measure(server))
@@ -77,32 +83,35 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
         gradients += found.calls
         bytes_up += len(asked) * size(shape.up).total
         bytes_down += len(asked) * size(shape.down).total
-    return PlayedRound(server, bases, asked, gradient, gradients, bytes_up, bytes_down)
+    session.faults.clear(progress.round, dict.fromkeys(asked))
+    return PlayedRound(server, bases, asked, gradient, gradients, bytes_up, bytes_down, norms)
 
 
 def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
     """Give those who have yet to begin the model everyone began from; who has begun by now."""
     progress, roster = session.progress, session.roster
     late = [name for name in asked if roster[name].base is None]
-    if len(asked) - len(late) >= needed:
-        # One that stays silent costs a timeout, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
-        late = [name for name in late if roster[name].absences & (roster[name].absences - 1) == 0]
+    missing = max(0, needed - (len(asked) - len(late)))
+    if not missing:
+        # One that stays silent costs a wait, so where others are enough it is asked after 1, 2, 4, 8, ... rounds.
+        late = [name for name in late if not roster[name].absences or is_power_of_two(roster[name].absences)]
     if late:
         body = wire.pack(progress.origin) if np.any(progress.origin) else b""
-        request = wire.seal(Stamp(Kind.BEGIN, session.run, progress.first), body)
-        replies, _ = session.ask("begin", dict.fromkeys(late, request))
+        request = wire.write_message(Header(Kind.BEGIN, session.run, progress.first), body)
+        eager = session.policy.quorum is not None and session.policy.eager
+        replies = session.ask("begin", dict.fromkeys(late, request), missing if eager else None, due=late)
         begun = {name for name, reply in replies.items() if reply.kind == Kind.BEGUN}
         for name in begun:
             roster[name].base = wire.identify(request).hex()
-        session.tell_once("declined", {name: reason(replies[name]) for name in replies.keys() - begun})
+        session.report("refused", {name: refusal(replies[name]) for name in replies.keys() - begun})
     return [name for name in asked if roster[name].base is not None]
 
 
-def _lose(session: Session, found: SortedReplies, bases: dict[str, str]) -> None:
+def _restart_lost(session: Session, found: SortedReplies, bases: dict[str, str]) -> None:
     """Who lacks the state its round began with has lost its memory; who lacks a later one can do it again."""
     for name in found.lost:
         if bases[name] == session.roster[name].base:
-            session.lose(name)
+            session.memory_lost(name)
 
 
 def _average(

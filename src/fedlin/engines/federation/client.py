@@ -2,6 +2,7 @@
 
 import logging
 from os import PathLike
+from secrets import token_hex
 from typing import Any
 
 import jax
@@ -14,12 +15,13 @@ from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.client_state import ROOT, ClientStates, SavedState
 from fedlin.engines.federation.handshake import Handshake
+from fedlin.engines.federation.limits import Ledger, Limits
 from fedlin.engines.federation.phase_programs import work
 from fedlin.engines.federation.secret import fresh, secret_words
-from fedlin.engines.federation.wire import Kind, ReplyHeader, Stamp
+from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.requirements import check_prox
-from fedlin.errors import ArgumentError, FedLinError, WireError
+from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
 
@@ -29,10 +31,18 @@ _log = logging.getLogger(__name__)
 class Client:
     """One site: a problem with one client, the algorithm it takes part in, and a folder that outlives the process.
 
-    `weight` is what the site's loss counts before the server scales all weights to sum to one, such as its number
-    of rows. Without a folder a restarted client has lost its memory, and the federation starts afresh from the present
-    model. Where the method has the client add noise for privacy, what it draws also depends on a `secret`, drawn once
-    and kept in the folder, so that the server cannot take the noise off again; secret=b"" draws as `simulate` does.
+    A site takes part in one run at a time, the last whose server greeted it, and refuses messages of others.
+
+    Args:
+        algorithm: The method, as the server has it.
+        problem: The site's own data and loss, a problem with one client.
+        folder: Where the site remembers. Without one a restarted client has lost its memory, and the federation starts
+            afresh from the present model.
+        weight: What the site's loss counts before the server scales all weights to sum to one, such as its number of
+            rows.
+        secret: Where the method has the client add noise for privacy, what the noise also depends on, so that the
+            server cannot take it off again; drawn once and kept in the folder unless given. b"" draws as `simulate`.
+        limits: What the site allows, whatever the server asks.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -49,6 +59,7 @@ class Client:
         folder: str | PathLike[str] | None = None,
         weight: float = 1.0,
         secret: bytes | None = None,
+        limits: Limits | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -58,77 +69,102 @@ class Client:
         self.handshake = Handshake(algorithm, problem.dim, problem.dtype)
         self.problem = problem
         self.weight = positive("weight", weight)
-        self.folder = None if folder is None else open_folder(folder)
+        self.folder = None if folder is None else open_folder(folder, 0o700)
+        self.limits = Limits() if limits is None else limits
+        self.ledger = Ledger(self.folder)
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
     def handle(self, phase: str, payload: bytes) -> bytes:
-        """The reply to any message; `phase` is the transport's route, and the message itself says the rest."""
-        stamp = Stamp(Kind.REFUSED, bytes(8))
-        request = wire.identify(payload)
-        try:
-            stamp, rest = wire.unseal(payload)
-            answer = {Kind.HELLO: self._greet, Kind.BEGIN: self._begin, Kind.TASK: self._work}.get(stamp.kind)
-            if answer is None:
-                raise WireError(f"a {stamp.kind.name} message is a client's, and came to one.")
-            with precision(self.handshake.dtype):
-                return answer(request, stamp, rest)
-        except FedLinError as cause:
-            _log.warning("refused a message of phase %s: %s", phase, cause)
-            return wire.write_refusal(stamp, request, str(cause))
+        """The reply to any message; `phase` is the transport's route, and the message itself says the rest.
 
-    def _greet(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
+        No exception leaves a site, since its text may quote data: what is not acceptable about a message is told, and
+        of everything else its type and a number under which the site's own log has the text.
+        """
+        header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
+        try:
+            header, rest = wire.read_message(payload)
+            answer = {Kind.HELLO: self._greet, Kind.BEGIN: self._begin, Kind.TASK: self._work}.get(header.kind)
+            if answer is None:
+                raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
+            with precision(self.handshake.dtype):
+                return answer(request, header, rest)
+        except WireError as refusal:
+            _log.warning("refused a message of phase %s: %s", phase, refusal)
+            return wire.write_refusal(header, request, str(refusal))
+        except Exception as error:
+            return failure_reply(header, request, error)
+
+    def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
         differing = [name for name in own if given.get(name) != own[name]]
         if differing:
-            told = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
-            raise WireError(f"server and client do not run the same: {told}. Start both with the same settings.")
+            both = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
+            raise WireError(f"server and client do not run the same: {both}. Start both with the same settings.")
+        self._check_fingerprint(header.run)
+        self.limits.check_run(header.run, self.handshake.algorithm, given)
+        self.ledger.enter(header.run)
         greeting = wire.write_facts({"weight": self.weight})
-        return wire.write_reply(stamp._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
+        return wire.write_reply(header._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
 
-    def _begin(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
-        store = self._store(stamp.run)
+    def _begin(self, request: bytes, header: Header, rest: memoryview) -> bytes:
+        store = self._store(header.run)
         known = store.get(request)
         if known is not None:
             return known.reply
         origin = np.zeros(self.handshake.dim, self.handshake.dtype)
         if len(rest):  # an empty body stands for a model of zeros
             origin = wire.unpack(rest, origin)
-        reply = wire.write_reply(stamp._replace(kind=Kind.BEGUN), ReplyHeader(request, 0))
+        reply = wire.write_reply(header._replace(kind=Kind.BEGUN), ReplyHeader(request, 0))
         state = self.handshake.algorithm.init_client(jnp.asarray(origin))
-        store.put(request, SavedState(ROOT, stamp.round, False, -1, state, reply))
+        store.put(request, SavedState(ROOT, header.round, False, -1, state, reply))
         return reply
 
-    def _work(self, request: bytes, stamp: Stamp, rest: memoryview) -> bytes:
-        store = self._store(stamp.run)
+    def _work(self, request: bytes, header: Header, rest: memoryview) -> bytes:
+        store = self._store(header.run)
         known = store.get(request)
         if known is not None:  # redelivered: the same answer, and nothing is counted twice
             return known.reply
-        shape = self.handshake.phase(stamp.opening, stamp.phase)
+        shape = self.handshake.phase(header.opening, header.phase)
         task, body = wire.read_task(rest)
+        self.limits.check("tau", task.tau)
+        self.limits.check("eta", task.eta)
         message = wire.unpack(body, shape.down)
         base = store.get(task.base)
         if base is None:
-            return wire.write_reply(stamp._replace(kind=Kind.LOST), ReplyHeader(request, 0))
+            return wire.write_reply(header._replace(kind=Kind.LOST), ReplyHeader(request, 0))
+        self.ledger.count(header.round, self.limits)
+        self.ledger.spend(self.handshake.algorithm, header.phase, self.limits)
         program = ClientProgram(self.problem.objective, self.problem.sampling)
-        run = work(self.handshake.algorithm, stamp.opening, stamp.phase, program)
+        run = work(self.handshake.algorithm, header.opening, header.phase, program)
         data, noise = self._data
         tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
         client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state)
-        answer = run(client, message, np.uint32(task.seed), np.int32(stamp.round), fresh(self._secret, request))
-        header = ReplyHeader(request, int(answer.calls))
-        reply = wire.write_reply(stamp._replace(kind=Kind.UPLOAD), header, wire.pack(answer.upload))
-        store.put(request, SavedState(task.base, stamp.round, stamp.opening, stamp.phase, answer.state, reply))
+        answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, request))
+        reply_header = ReplyHeader(request, int(answer.calls))
+        reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))
+        store.put(request, SavedState(task.base, header.round, header.opening, header.phase, answer.state, reply))
         return reply
 
     def _store(self, run: bytes) -> ClientStates:
+        self._check_fingerprint(run)
+        self.ledger.check_run(run)
+        if run not in self._stores:
+            self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
+        return self._stores[run]
+
+    def _check_fingerprint(self, run: bytes) -> None:
         if run[:4] != self.handshake.fingerprint:
             raise WireError(
                 "the message belongs to a run of another algorithm, dimension or precision than "
                 f"{self.handshake.facts}: start server and client with the same settings."
             )
-        if run not in self._stores:
-            self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
-        return self._stores[run]
+
+
+def failure_reply(header: Header, request: bytes, error: Exception) -> bytes:
+    """What others may hear of an exception: its type, and the number under which this side's own log has the rest."""
+    reference = token_hex(4)
+    _log.error("reference %s: %s", reference, error, exc_info=error)
+    return wire.write_refusal(header, request, f"it failed with {type(error).__name__}", reference)

@@ -39,7 +39,7 @@ class ClientStates:
         self._records: dict[bytes, SavedState] = {}
         self._rounds: dict[bytes, int] = {}
         if folder is not None:
-            for path in checkpoint.open_folder(folder).glob("*.state"):
+            for path in checkpoint.open_folder(folder, 0o700).glob("*.state"):
                 number, _, name = path.stem.partition("-")
                 self._rounds[bytes.fromhex(name)] = int(number)
 
@@ -65,7 +65,8 @@ class ClientStates:
             place = np.array([record.round, record.opening, record.phase])
             parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
             named = {**arrays, "place": place, "parent": parent, "reply": reply}
-            checkpoint.write(self._path(name, record.round), self._identity, named)
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)  # someone may have removed it
+            checkpoint.write(self._path(name, record.round), self._identity, named, 0o600)
         self._records[name] = record
         self._rounds[name] = record.round
         self._prune(name)

@@ -1,21 +1,20 @@
-"""Sends requests and sorts the replies: those that count, those that came too late, those that are not acceptable."""
+"""Sends requests and gathers the replies: those that answer them, those that came too late, those that are damaged."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-import jax
-import numpy as np
-
-from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.pending import Pending
 from fedlin.engines.federation.policy import Policy
 from fedlin.engines.federation.wire import Kind, ReplyHeader
-from fedlin.errors import NotFiniteError, WireError
-from fedlin.payloads import decode
+from fedlin.errors import WireError
 from fedlin.transports.transport import Transport
 
 ANSWERS = (Kind.GREETING, Kind.BEGUN, Kind.UPLOAD)
+UNKNOWN = 1.0  # seconds an answer is taken to need where none has come yet
+MARGIN = 0.1  # seconds more than an answer took the last time, at least
+REMEMBERED = 16  # requests to each client whose late answers tell how long it takes
 
 
 class Reply(NamedTuple):
@@ -24,6 +23,14 @@ class Reply(NamedTuple):
     kind: Kind
     header: ReplyHeader
     body: memoryview
+
+
+class Gathered(NamedTuple):
+    """What came of an exchange, by client in the order of the requests."""
+
+    replies: dict[str, Reply]
+    damaged: dict[str, str]  # why what came is no message
+    silent: dict[str, str]  # why nothing came from those who were waited for
 
 
 class Exchange:
@@ -37,93 +44,77 @@ class Exchange:
         self.sent = 0
         self.received = 0
         self.stale = 0  # replies to earlier requests, dropped
+        self.seconds: dict[str, float] = {}  # that each client's latest answer took, in time or not
+        self._asked: dict[str, dict[bytes, float]] = {}  # when the latest requests to each client began, by identifier
 
     def exchange(
-        self, played: int, route: str, requests: Mapping[str, bytes], needed: int | None
-    ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """The replies by name in the order of the requests, and why others were not accepted.
+        self,
+        played: int,
+        route: str,
+        requests: Mapping[str, bytes],
+        needed: int | None = None,
+        due: Collection[str] = (),
+    ) -> Gathered:
+        """Ask, and wait for everyone; with `needed` only until so many have answered and those who are `due` have.
 
-        With `needed` the exchange may end as soon as so many have answered.
+        Who is due is waited for about twice as long as its latest answer took, so that one that does not answer at all
+        costs little.
         """
-        opened: dict[str, Reply | WireError | None] = {}
+        begun, opened, seen = time.monotonic(), dict[str, Reply | WireError | None](), dict[str, bytes]()
+        wait = {name: 2 * self.seconds.get(name, UNKNOWN) + MARGIN for name in due if name in requests}
+        early = False
+        for name, request in requests.items():
+            self._remember(name, wire.identify(request), begun)
 
         def enough(replies: Mapping[str, bytes]) -> bool:
-            for name in replies.keys() & requests.keys() - opened.keys():
-                opened[name] = self._open(replies[name], requests[name])
-                if isinstance(opened[name], Reply):
-                    self.pending.hear(name)
+            nonlocal early
+            for name, raw in replies.items():
+                if seen.get(name) is not raw:  # a late reply to an earlier request may come before the one awaited
+                    seen[name] = raw
+                    opened[name] = self._open(name, raw, requests.get(name))
+                    if isinstance(opened[name], Reply):
+                        self.pending.answered(name)
+                    self.received += len(raw)
+                    self.stale += opened[name] is None
             answers = sum(isinstance(reply, Reply) and reply.kind in ANSWERS for reply in opened.values())
-            return needed is not None and answers >= needed
+            waited = time.monotonic() - begun
+            early = needed is not None and answers >= needed
+            return early and all(waited > limit or opened.get(name) is not None for name, limit in wait.items())
 
-        self.pending.ask(played, route, list(requests))
+        self.pending.begin(played, route, list(requests))
         replies = self.transport.exchange(route, requests, list(requests), self.policy.timeout, enough)
         enough(replies)  # a transport need not ask about the last ones
-        self.pending.go_on()
+        self.pending.end()
         self.sent += sum(map(len, requests.values()))
-        self.received += sum(map(len, replies.values()))
-        self.stale += sum(reply is None for reply in opened.values())
-        found = {name: opened[name] for name in requests if name in opened}
-        answers = {name: reply for name, reply in found.items() if isinstance(reply, Reply)}
-        return answers, {name: str(cause) for name, cause in found.items() if isinstance(cause, WireError)}
+        found = {name: opened[name] for name in requests if opened.get(name) is not None}
+        return Gathered(
+            {name: reply for name, reply in found.items() if isinstance(reply, Reply)},
+            {name: str(cause) for name, cause in found.items() if isinstance(cause, WireError)},
+            self._silent([name for name in requests if name not in found], early),
+        )
 
-    def _open(self, raw: bytes, request: bytes) -> Reply | WireError | None:
+    def _silent(self, missing: list[str], early: bool) -> dict[str, str]:
+        """Why nothing came from whom; who was merely not waited for any longer is not silent."""
+        failures: Mapping[str, str] = getattr(self.transport, "failures", {})
+        if early:
+            return {name: why for name, why in failures.items() if name in missing}
+        return {name: failures.get(name, f"no answer within {self.policy.timeout:g} s") for name in missing}
+
+    def _remember(self, name: str, request: bytes, when: float) -> None:
+        asked = self._asked.setdefault(name, {})
+        asked.setdefault(request, when)
+        while len(asked) > REMEMBERED:
+            del asked[next(iter(asked))]
+
+    def _open(self, name: str, raw: bytes, request: bytes | None) -> Reply | WireError | None:
         """The reply, why it is none, or None where it answers an earlier request."""
         try:
-            stamp, rest = wire.unseal(raw)
+            header, rest = wire.read_message(raw)
             reply, body = wire.read_reply(rest)
         except WireError as cause:
             return cause
-        ours = stamp.run == self.run and reply.request == wire.identify(request)
-        return Reply(stamp.kind, reply, body) if ours else None
-
-
-class SortedReplies(NamedTuple):
-    """The replies of one phase."""
-
-    uploads: dict[str, Message]
-    calls: int
-    lost: list[str]  # clients without the state they were to go on from
-    refused: dict[str, str]  # why an upload was not accepted
-    declined: dict[str, str]  # why a client did not accept the request
-    diverged: bool  # all that came was not finite
-
-
-def sort_uploads(replies: Mapping[str, Reply], like: Message, norm_bound: float | None) -> SortedReplies:
-    """Check every upload: structure, indices, finite numbers, and the norm if it is bounded."""
-    uploads: dict[str, Message] = {}
-    refused, declined, lost, calls, infinite = {}, {}, [], 0, 0
-    for name, reply in replies.items():
-        if reply.kind == Kind.LOST:
-            lost.append(name)
-            continue
-        if reply.kind != Kind.UPLOAD:
-            declined[name] = reason(reply)
-            continue
-        try:
-            upload = wire.unpack(reply.body, like)
-            _check_norm(upload, norm_bound)
-        except WireError as cause:
-            refused[name] = str(cause)
-            infinite += isinstance(cause, NotFiniteError)
-            continue
-        uploads[name] = upload
-        calls += reply.header.calls
-    return SortedReplies(uploads, calls, lost, refused, declined, diverged=infinite > 0 and infinite == len(replies))
-
-
-def reason(reply: Reply) -> str:
-    """Why a client gave no answer of the kind it was asked for."""
-    if reply.kind != Kind.REFUSED:
-        return f"a {reply.kind.name} message is no answer here."
-    try:
-        return str(wire.read_facts(reply.body).get("reason", "no reason given"))[: wire.REASON_LIMIT]
-    except WireError as cause:
-        return str(cause)
-
-
-def _check_norm(upload: Message, bound: float | None) -> None:
-    if bound is None:
-        return
-    norm = np.sqrt(sum(float(np.sum(np.asarray(leaf, np.float64) ** 2)) for leaf in jax.tree.leaves(decode(upload))))
-    if not norm <= bound:
-        raise WireError(f"the upload has norm {norm:.3g}, and {bound:.3g} is allowed.")
+        asked = self._asked.get(name, {}).pop(reply.request, None)
+        if asked is not None:
+            self.seconds[name] = time.monotonic() - asked
+        ours = request is not None and header.run == self.run and reply.request == wire.identify(request)
+        return Reply(header.kind, reply, body) if ours else None

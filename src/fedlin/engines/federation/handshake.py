@@ -31,7 +31,8 @@ class Handshake:
 
     def __post_init__(self) -> None:
         recipe = self.algorithm.recipe
-        open_numbers = [name for name, value in recipe.numbers if value is None] if recipe is not None else []
+        numbers = () if recipe is None else recipe.numbers
+        open_numbers = [name.rpartition(".")[2] for name, value in numbers if value is None]
         if open_numbers:
             raise ArgumentError(
                 f"{self.algorithm.name} leaves {' and '.join(open_numbers)} to the problem, and no single machine of a "
@@ -43,7 +44,7 @@ class Handshake:
     def facts(self) -> dict[str, Any]:
         """The terms in plain values, by name."""
         recipe = self.algorithm.recipe
-        made = None if recipe is None else f"{recipe.build.__name__}{recipe.structure!r}{recipe.numbers!r}"
+        made = None if recipe is None else f"{recipe!r}{recipe.numbers!r}"
         return {
             "protocol": VERSION,
             "algorithm": self.algorithm.name,

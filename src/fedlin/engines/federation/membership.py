@@ -1,45 +1,58 @@
 """Who comes in, who leaves, and who is kept out."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from fedlin.engines.federation import wire
-from fedlin.engines.federation.exchange import reason
+from fedlin.engines.federation.policy import LONGEST_PAUSE
+from fedlin.engines.federation.replies import Refusal, refusal
 from fedlin.engines.federation.session import Session
-from fedlin.engines.federation.wire import Kind, Stamp
+from fedlin.engines.federation.wire import Header, Kind
 from fedlin.engines.requirements import check_plan
 from fedlin.errors import ArgumentError, FederationError, WireError
+
+READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
 
 
 def register(session: Session) -> None:
     """Greet those the run begins with, and number them in the order of their names."""
     greeted: dict[str, float] = {}
-    deadline = time.monotonic() + session.policy.patience
+    deadline, pause = time.monotonic() + session.policy.patience, session.policy.pause
     while True:
         reachable = session.exchange.transport.clients()
         wanted = _wanted(session.expect, reachable)
         if wanted is not None:
-            refusals = _greet(session, [name for name in wanted if name not in greeted], greeted)
-            if refusals:
-                name, why = next(iter(refusals.items()))
-                raise FederationError(f"{name} refused to take part: {why}")
+            names = sorted(wanted)
+            refusals = _greet(session, {name: number for number, name in enumerate(names)}, greeted)
+            _report(session, refusals)
+            session.faults.clear(0, greeted)
             if set(wanted) <= greeted.keys():
                 break
         if time.monotonic() > deadline:
             raise FederationError(
-                f"only {', '.join(sorted(greeted)) or 'nobody'} answered within {session.policy.patience:g} s, and the "
-                f"run is to begin with {session.expect or 'at least one client'}: start the clients, or expect fewer."
+                f"only {', '.join(sorted(greeted)) or 'nobody'} answered within {session.policy.patience:g} s"
+                f"{session.faults.summary()}, and the run is to begin with {session.expect or 'at least one client'}: "
+                "start the clients, or expect fewer."
             )
-        time.sleep(session.policy.pause)
-    for name in sorted(wanted):
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    for name in names:
         session.roster.admit(name, greeted[name])
     quorum = session.policy.quorum
-    if quorum is not None and quorum > len(wanted):
-        raise ArgumentError(f"policy.quorum = {quorum} is more than the {len(wanted)} clients: give at most that many.")
-    check_plan(session.algorithm, *session.plan.rows(len(wanted), session.rounds))
-    session.round_log.note("began", 0, clients=sorted(wanted), **session.handshake.facts)
+    if quorum is not None and quorum > len(names):
+        raise ArgumentError(f"policy.quorum = {quorum} is more than the {len(names)} clients: give at most that many.")
+    check_plan(session.algorithm, *session.plan.rows(len(names), session.rounds))
+    _check_share(session)
+    facts = {
+        "run": session.run.hex(),
+        "clients": names,
+        "weights": dict(zip(names, map(greeted.get, names), strict=True)),
+    }
+    session.round_log.note("began", 0, rounds=session.rounds, **facts, **session.handshake.facts)
     session.checkpoints.write(session.progress)
 
 
@@ -49,63 +62,124 @@ def _wanted(expect: int | Sequence[str] | None, reachable: Sequence[str]) -> lis
     return list(expect) if set(expect) <= set(reachable) else None
 
 
-def _greet(session: Session, names: Sequence[str], greeted: dict[str, float]) -> dict[str, str]:
-    """Say hello; fills in the weights of those who agree, and returns why others do not."""
-    if not names:
+def _greet(
+    session: Session, numbers: Mapping[str, int], greeted: dict[str, float], needed: int | None = None
+) -> dict[str, Refusal]:
+    """Say hello to clients with these numbers; fills in the weights of those who agree, and returns why others do not.
+
+    A hello tells a client what the run will ask of it, so that its own limits can refuse before any work. Everyone is
+    waited for, or so many as are `needed`.
+    """
+    asked = {name: number for name, number in numbers.items() if name not in greeted}
+    if not asked:
         return {}
-    hello = wire.seal(Stamp(Kind.HELLO, session.run), wire.write_facts(session.handshake.facts))
-    replies, _ = session.ask("hello", dict.fromkeys(names, hello))
+    count = max(max(numbers.values()) + 1, len(session.roster.participants))
+    tau, eta = session.plan.rows(count, session.rounds)
+    hellos = {}
+    for name, number in asked.items():
+        plan = {"rounds": session.rounds, "tau": int(np.max(tau[..., number])), "eta": float(np.max(eta[..., number]))}
+        facts = wire.write_facts({**session.handshake.facts, **plan})
+        hellos[name] = wire.write_message(Header(Kind.HELLO, session.run), facts)
     refusals = {}
-    for name, reply in replies.items():
+    for name, reply in session.ask("hello", hellos, needed, due=hellos).items():
+        if reply.kind != Kind.GREETING:
+            refusals[name] = refusal(reply)
+            continue
         try:
-            if reply.kind != Kind.GREETING:
-                raise WireError(reason(reply))
-            greeted[name] = _weight(wire.read_facts(reply.body).get("weight"))
+            greeted[name] = _weight(wire.read_facts(reply.body).get("weight"), (session.weights or {}).get(name))
         except WireError as cause:
-            refusals[name] = str(cause)
+            refusals[name] = Refusal(str(cause))
     return refusals
 
 
-def _weight(value: object) -> float:
+def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
+    """Record who refuses to begin; an error where its owner could not mend it while the others wait."""
+    for name, refused in refusals.items():
+        if not refused.reference:
+            raise FederationError(f"{name} refused to take part: {refused}")
+    session.report("refused", refusals)
+
+
+def _weight(value: object, approved: float | None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value) or value <= 0:
         raise WireError(f"weight = {value!r} is not allowed: a client counts with a finite number above 0.")
+    if approved is not None and value != approved:
+        raise WireError(f"it declares the weight {value:g}, and {approved:g} is approved: agree on one.")
     return float(value)
+
+
+def _check_share(session: Session) -> None:
+    limit, names = session.policy.max_share, session.roster.active
+    share = float(session.roster.weights.max())
+    if limit is not None and len(names) > 1 and share > limit:
+        name = names[int(session.roster.weights.argmax())]
+        raise FederationError(
+            f"{name} declares the weight {session.roster[name].weight:g}, which is {share:.1%} of all, and at most "
+            f"{limit:.0%} is allowed: approve its weight by name, raise policy.max_share, or ask its owner."
+        )
 
 
 class Membership:
     """Changes of membership between attempts at a round. Each changes f = Σ w_i f_i, and is recorded as such."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, folder: Path | None) -> None:
         self.session = session
+        self._readmit = None if folder is None else folder / READMIT
         self._ignored: set[str] = set()  # strangers who were asked once and cannot come in
 
-    def tend(self) -> list[str] | None:
-        """Let in, let go, shut out; then who is to be asked, or None while too few can be reached."""
+    def update(self) -> list[str] | None:
+        """Let clients in and out; then who is to be asked, or None while too few can be reached."""
         session = self.session
         reachable = session.exchange.transport.clients()
-        changes = [*self._shut_out(), *self._let_go(), *self._let_in(reachable)]
+        changes = [*self._quarantine(), *self._let_go(), *self._readmitted(), *self._let_in(reachable)]
         if changes:
             if not session.roster.active:
                 raise FederationError(f"no client is left: {'; '.join(changes)}. See the log for what they sent.")
             weights = dict(zip(session.roster.active, session.roster.weights.tolist(), strict=True))
             session.start_afresh("; ".join(changes), weights=weights)
+        self._greet_again(reachable)
         active = session.roster.active
         present = [name for name in active if name in reachable]
+        session.report("silent", {name: "it is not connected" for name in active if name not in reachable})
         return present if len(present) >= session.policy.needed(len(active)) else None
 
-    def _shut_out(self) -> list[str]:
-        participants = self.session.roster.participants
-        bad = [n for n in self.session.roster.active if participants[n].rejections >= self.session.policy.rejections]
+    def _quarantine(self) -> list[str]:
+        session = self.session
+        bad = [n for n in session.roster.active if session.roster[n].rejections >= session.policy.rejections]
         for name in bad:
-            participants[name].standing = "quarantined"
+            session.roster[name].state = "quarantined"
+            why = session.faults.open.get(name, ("rejected", "its uploads were rejected"))[1]
+            session.faults.report(
+                session.progress.round,
+                "quarantined",
+                {name: why},
+                "the run goes on without it until it is let in again",
+            )
         return [f"{name} was quarantined" for name in bad]
 
     def _let_go(self) -> list[str]:
         limit, participants = self.session.policy.forget_after, self.session.roster.participants
         gone = [n for n in self.session.roster.active if limit is not None and participants[n].absences >= limit]
         for name in gone:
-            participants[name].standing = "left"
+            participants[name].state = "left"
         return [f"{name} left" for name in gone]
+
+    def _readmitted(self) -> list[str]:
+        """Treat whom the operator lets in again as one that left, so that it is greeted like one that comes back."""
+        if self._readmit is None or not self._readmit.exists():
+            return []
+        try:
+            names = json.loads(self._readmit.read_text(encoding="utf-8"))
+        except ValueError:
+            names = []
+        self._readmit.unlink()
+        for name in names:
+            participant = self.session.roster.participants.get(name)
+            if participant is not None and participant.state == "quarantined":
+                participant.state = "left"
+                self._ignored.discard(name)
+                self.session.round_log.note("readmitted", self.session.progress.round, client=name)
+        return []
 
     def _let_in(self, reachable: Sequence[str]) -> list[str]:
         session = self.session
@@ -113,18 +187,38 @@ class Membership:
         new = [name for name in reachable if not session.roster.knows(name) and name not in self._ignored]
         if session.expect is not None and not isinstance(session.expect, int):
             new = [name for name in new if name in session.expect]
-        returning = [name for name in new if name in session.roster.participants]
+        known = session.roster.participants
         if session.plan.tau.ndim or session.plan.eta.ndim:  # a plan by client has no numbers for a stranger
-            self._turn_away({name: "the plan has no numbers for it" for name in new if name not in returning})
-            new = returning
+            self._turn_away({name: "the plan has no numbers for it" for name in new if name not in known})
+            new = [name for name in new if name in known]
+        strangers = [name for name in new if name not in known]
+        numbers = {name: known[name].index if name in known else len(known) + strangers.index(name) for name in new}
         greeted: dict[str, float] = {}
-        refusals = _greet(session, new, greeted)
-        self._turn_away({**{name: "no answer to hello" for name in new if name not in greeted}, **refusals})
+        refusals = _greet(session, numbers, greeted)
+        silent = {name: "no answer to hello" for name in new if name not in greeted}
+        self._turn_away({**silent, **{name: str(why) for name, why in refusals.items()}})
         for name, weight in greeted.items():
             session.roster.admit(name, weight)
+            session.faults.clear(session.progress.round, {name: None})
         return [f"{name} joined" for name in greeted]
+
+    def _greet_again(self, reachable: Sequence[str]) -> None:
+        """Greet those who refuse to answer, since they may have taken part in another run meanwhile."""
+        session = self.session
+        refusing = [
+            n for n in session.roster.active if n in reachable and session.faults.open.get(n, ("",))[0] == "refused"
+        ]
+        refusals = _greet(session, {name: session.roster[name].index for name in refusing}, {})
+        session.report("refused", refusals)
 
     def _turn_away(self, reasons: dict[str, str]) -> None:
         for name, why in reasons.items():
             self._ignored.add(name)
             self.session.round_log.note("not admitted", self.session.progress.round, client=name, why=why)
+
+
+def greet_again(session: Session) -> None:
+    """Greet the clients of a run that goes on, since each may have taken part in another run meanwhile."""
+    reachable = session.exchange.transport.clients()
+    active = {name: session.roster[name].index for name in session.roster.active if name in reachable}
+    _report(session, _greet(session, active, {}, session.policy.needed(len(session.roster.active))))

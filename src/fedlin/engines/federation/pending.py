@@ -1,39 +1,46 @@
 """Whom the server waits for at this moment, told in `waiting.jsonl`, which is written anew for every exchange."""
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedlin.engines.checkpoint import private
+
 WAITING = "waiting.jsonl"
 
 
 class Pending:
-    """A line when clients are asked, one for each that answers, one when the server goes on; none without a folder."""
+    """A line when clients are asked, one for each that answers, one at the end of the exchange; none without a folder.
+
+    The first line also has the server's process, so that a reader can tell a server that waits from one that died.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         # Kept open: a file that is emptied and closed for every exchange is a wait for the disk every time.
-        self._file = None if folder is None else open(folder / WAITING, "w", encoding="utf-8")  # noqa: SIM115
+        self._file = None if folder is None else open(folder / WAITING, "w", encoding="utf-8", opener=private)  # noqa: SIM115
 
-    def ask(self, played: int, phase: str, names: Sequence[str]) -> None:
+    def begin(self, played: int, phase: str, names: Sequence[str]) -> None:
         """An exchange begins, and the one before is forgotten."""
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
-        self._write({"round": played, "phase": phase, "asked": list(names)})
+        self._write({"round": played, "phase": phase, "asked": list(names), "process": os.getpid()})
 
-    def hear(self, name: str) -> None:
+    def answered(self, name: str) -> None:
         """A client's answer to this exchange is here."""
         self._write({"answered": name})
 
-    def go_on(self) -> None:
+    def end(self) -> None:
         """Nobody is waited for any more."""
         self._write({"over": True})
 
     def close(self) -> None:
         """The run is over, or given up."""
         if self._file is not None:
+            self.end()
             self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:

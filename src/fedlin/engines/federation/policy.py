@@ -4,18 +4,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlin.checks import nonnegative, positive, positive_integer
-from fedlin.core import EVERY_CLIENT, Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.errors import ArgumentError
+
+LONGEST_PAUSE = 5.0  # seconds between two attempts at a round
 
 
 @dataclass(frozen=True)
 class Policy:
     """Whom a phase waits for: use `everyone`, `first` or `within`.
 
-    `timeout` is how many seconds one exchange may take; a round whose exchange brought too few answers is asked again
-    from its start, and given up after `patience` seconds. An upload larger in norm than `norm_bound` is
-    refused; after `rejections` bad uploads in a row a client is quarantined. A client that has missed `forget_after`
-    rounds in a row is taken to have left for good.
+    Args:
+        quorum: How many clients a phase needs; None for all of them.
+        eager: Whether a phase goes on as soon as the quorum has answered.
+        timeout: Seconds one exchange may take; a round whose exchange brought too few answers is asked again from its
+            start.
+        patience: Seconds after which a round that is asked again and again is given up.
+        pause: Seconds before a round is asked again; twice as long every time, up to 5 s.
+        norm_bound: The largest norm of an upload; a larger one is rejected as one with NaN is.
+        rejections: How many uploads in a row are rejected, each a new answer to the same request, before the client is
+            quarantined.
+        forget_after: Rounds missed in a row after which a client has left for good.
+        late_every: With an eager quorum, a client that is merely slow is waited for in one of so many rounds, so that
+            it counts. One that does not answer is waited for a moment, and ever more rarely.
+        max_share: The largest share of all weights that one of several clients may have; None for no limit.
 
     >>> Policy.first(3, timeout=10.0).quorum
     3
@@ -29,9 +41,11 @@ class Policy:
     norm_bound: float | None = None
     rejections: int = 3
     forget_after: int | None = None
+    late_every: int = 10
+    max_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("quorum", "rejections", "forget_after"):
+        for name in ("quorum", "rejections", "forget_after", "late_every"):
             if getattr(self, name) is not None:
                 positive_integer(f"policy.{name}", getattr(self, name))
         positive("policy.timeout", self.timeout)
@@ -39,6 +53,8 @@ class Policy:
         nonnegative("policy.pause", self.pause)
         if self.norm_bound is not None:
             positive("policy.norm_bound", self.norm_bound)
+        if self.max_share is not None and not 0 < positive("policy.max_share", self.max_share) <= 1:
+            raise ArgumentError(f"policy.max_share = {self.max_share} is not allowed: give a share of at most 1.")
         if self.quorum is None and self.forget_after is not None:
             raise ArgumentError(
                 f"policy.forget_after = {self.forget_after} means nothing where every round waits for everyone: "
@@ -64,10 +80,23 @@ class Policy:
         """How many of the active clients must answer."""
         return active if self.quorum is None else min(self.quorum, active)
 
+    def is_due(self, absences: int) -> bool:
+        """Whether a client that missed so many rounds in a row is waited for now: after 10, 20, 40, 80, ... of them.
+
+        One that is slow is then counted, and begins anew; one that does not answer costs ever less.
+        """
+        times, rest = divmod(absences + 1, self.late_every)
+        return rest == 0 and is_power_of_two(times)
+
     def check(self, algorithm: Algorithm[Any, Any]) -> None:
         """Refuse to go on without everyone where the algorithm cannot."""
-        if self.quorum is not None and EVERY_CLIENT in algorithm.requires:
+        if self.quorum is not None and Requirement.EVERY_CLIENT in algorithm.requires:
             raise ArgumentError(
-                f"{algorithm.name} needs {EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
+                f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
                 "Policy.everyone(), or plain or error_feedback links on the way down with whole models."
             )
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether a positive number is 1, 2, 4, 8, ..."""
+    return number & (number - 1) == 0

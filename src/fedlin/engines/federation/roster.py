@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Standing = Literal["active", "quarantined", "left"]
+State = Literal["active", "quarantined", "left"]
 
 
 @dataclass
@@ -18,11 +18,11 @@ class Participant:
     base: str | None = None  # names the state its last accepted upload left it in; None: it has yet to begin
     rejections: int = 0  # bad uploads in a row
     absences: int = 0  # rounds missed in a row
-    standing: Standing = "active"
+    state: State = "active"
 
 
 class Roster:
-    """Seats by name. A number once given is never given to another client."""
+    """Participants by name. A number once given is never given to another client."""
 
     def __init__(self, participants: dict[str, Participant] | None = None) -> None:
         self.participants = {} if participants is None else participants
@@ -33,8 +33,13 @@ class Roster:
     @property
     def active(self) -> list[str]:
         """Who takes part now, by number."""
-        known_names = [name for name, participant in self.participants.items() if participant.standing == "active"]
-        return sorted(known_names, key=lambda name: self.participants[name].index)
+        active = [name for name, participant in self.participants.items() if participant.state == "active"]
+        return sorted(active, key=lambda name: self.participants[name].index)
+
+    @property
+    def absent(self) -> dict[str, State]:
+        """Who took part once and does not now, and why."""
+        return {name: one.state for name, one in self.participants.items() if one.state != "active"}
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -49,7 +54,7 @@ class Roster:
 
     def knows(self, name: str) -> bool:
         """Whether this client takes part, or may not."""
-        return name in self.participants and self.participants[name].standing != "left"
+        return name in self.participants and self.participants[name].state != "left"
 
     def start_afresh(self) -> None:
         """Nobody has begun."""
@@ -63,4 +68,8 @@ class Roster:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Roster":
         """What `to_plain` made."""
-        return cls({name: Participant(**values) for name, values in plain.items()})
+        # Checkpoints of fedlin 0.1 call the state a standing.
+        renamed = {"standing": "state"}
+        return cls(
+            {name: Participant(**{renamed.get(k, k): v for k, v in kept.items()}) for name, kept in plain.items()}
+        )

@@ -3,13 +3,15 @@
 import json
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.engines.checkpoint import private
 from fedlin.result import Status
 
 Array = NDArray[Any]
@@ -47,8 +49,9 @@ class FederationResult:
     seconds: Array
     answered: list[list[str]]  # who was counted in each round
     events: list[dict[str, Any]]  # what happened besides: see the page on federations
-    clients: list[str]
+    clients: list[str]  # who takes part at the end
     seed: int = 0
+    absent: Mapping[str, str] = field(default_factory=dict)  # who took part and was quarantined, or left
 
     @property
     def rounds(self) -> int:
@@ -95,6 +98,10 @@ class RoundLog:
             elif line["round"] <= rounds:
                 self.lines[line["round"]] = line
 
+    def forget_after(self, number: int) -> None:
+        """The rounds after this one do not count; their lines stay in the file until rounds to come replace them."""
+        self.lines = {played: line for played, line in self.lines.items() if played <= number}
+
     def last(self, name: str) -> float:
         """The latest of a sum."""
         return next(reversed(self.lines.values()))[name] if self.lines else 0
@@ -112,7 +119,7 @@ class RoundLog:
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path is not None:
-            with open(self.path, "a", encoding="utf-8") as file:
+            with open(self.path, "a", encoding="utf-8", opener=private) as file:
                 file.write(json.dumps(line) + "\n")
 
     def columns(self, rounds: int) -> dict[str, Any]:

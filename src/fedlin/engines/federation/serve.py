@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from os import PathLike
 from typing import Any
@@ -17,9 +17,9 @@ from fedlin.engines.checkpoint import digest, open_folder
 from fedlin.engines.federation.attempt import Diverged, PlayedRound, attempt_round
 from fedlin.engines.federation.exchange import Exchange
 from fedlin.engines.federation.handshake import Handshake
-from fedlin.engines.federation.membership import Membership, register
+from fedlin.engines.federation.membership import Membership, greet_again, register
 from fedlin.engines.federation.pending import Pending
-from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.policy import LONGEST_PAUSE, Policy
 from fedlin.engines.federation.roster import Roster
 from fedlin.engines.federation.round_log import FederationResult, RoundLog
 from fedlin.engines.federation.secret import secret_words
@@ -52,16 +52,35 @@ def serve(
     policy: Policy | None = None,
     folder: str | PathLike[str] | None = None,
     expect: int | Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    name: str = "",
     stop: float | None = None,
     on_round: OnRound | None = None,
 ) -> FederationResult:
-    """Run `rounds` rounds with the clients a transport reaches, from `x0` or from zeros of `dim` entries.
+    """Run the rounds of a federation with the clients a transport reaches.
 
-    The run begins once `expect` clients (a number, or their names) can be reached; the plan's entries belong to them in
-    the order of their names. With a `folder` the server saves after every round, and the same call goes on from there.
-    It ends early when the model moves by at most `stop`, or when `on_round(rounds played, x, measures)` returns True.
-    Where the method has the server add noise for privacy, it also depends on a `secret`, as a `Client`'s does: every
-    client knows the seed. secret=b"" draws as `simulate` does.
+    Args:
+        algorithm: The method, as every client has it.
+        transport: What carries the messages.
+        plan: τ_i and η_i; its entries belong to the clients in the order of their names.
+        rounds: How many rounds to play.
+        dim: The entries of the model, where it starts from zeros.
+        x0: The model to start from; give this or `dim`.
+        dtype: The precision, where `x0` does not say it.
+        seed: What all draws are a function of.
+        secret: Where the method has the server add noise for privacy, what the noise also depends on, as a `Client`'s
+            does: every client knows the seed. b"" draws as `simulate` does.
+        policy: Whom a round waits for, and what is accepted.
+        folder: Where the server saves after every round; the same call goes on from there.
+        expect: The clients the run begins with, a number or their names.
+        weights: The weights that the clients of these names have to declare.
+        name: What tells this run from another one with the same settings.
+        stop: The run ends early once a round moves the model by at most this.
+        on_round: Called as on_round(rounds played, x, measures) after every round; True ends the run.
+
+    Returns:
+        The model, what every round cost, who was counted and what happened. A run that diverges goes back to the model
+        before the upload that stands out, and names it.
 
     >>> import fedlin
     >>> from fedlin.transports.loopback import Loopback
@@ -76,9 +95,9 @@ def serve(
     rounds = positive_integer("rounds", rounds)
     start = _start(dim, x0, dtype)
     policy = Policy.everyone() if policy is None else policy
-    for name, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
+    for given, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
         if not isinstance(value, kind):
-            raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
+            raise ArgumentError(f"{given} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
     policy.check(algorithm)
     if stop is not None:
         positive("stop", stop)
@@ -93,8 +112,10 @@ def serve(
         "starting point": digest(start),
         "plan": digest(plan.tau, plan.eta),
     }
+    if name:
+        identity["name"] = name
     run = handshake.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
-    place = None if folder is None else open_folder(folder)
+    place = None if folder is None else open_folder(folder, 0o700)
     with precision(handshake.dtype), closing(Pending(place)) as pending:
         checkpoints = ServerCheckpoints(place, handshake, identity)
         progress = checkpoints.read()
@@ -106,6 +127,7 @@ def serve(
             secret_words(secret, algorithm, place, central=True),
             policy,
             expect,
+            weights,
             Exchange(transport, run, policy, pending),
             RoundLog(place),
             checkpoints,
@@ -115,8 +137,9 @@ def serve(
             register(session)
         else:
             session.round_log.resume(progress.round)
-            session.round_log.note("resumed", progress.round)
-        return _play(session, stop, on_round)
+            session.round_log.note("resumed", progress.round, rounds=rounds)
+            greet_again(session)
+        return _play(session, Membership(session, place), stop, on_round)
 
 
 def _start(dim: int | None, x0: ArrayLike | None, dtype: DTypeLike) -> Array:
@@ -134,28 +157,31 @@ def _start(dim: int | None, x0: ArrayLike | None, dtype: DTypeLike) -> Array:
     return point
 
 
-def _play(session: Session, stop: float | None, on_round: OnRound | None) -> FederationResult:
-    progress, membership = session.progress, Membership(session)
+def _play(session: Session, membership: Membership, stop: float | None, on_round: OnRound | None) -> FederationResult:
+    progress = session.progress
     clock = _Clock(session.round_log.last("seconds"))
     status: Status = "done"
     with Interrupt() as interrupt:
         while progress.round < session.rounds:
             try:
                 played, attempts = _persist(session, membership, interrupt)
+                if played is not None:
+                    _watch_norms(session, played.norms)
+                    if not _near(np.asarray(played.server.x), progress.origin):
+                        raise Diverged
             except Diverged:
                 status = "diverged"
+                _go_back(session)
                 break
             if played is None:
                 status = "interrupted"
-                break
-            if not _near(np.asarray(played.server.x), progress.origin):
-                status = "diverged"
                 break
             line = _commit(session, played, attempts, clock)
             enough = on_round is not None and on_round(progress.round, progress.x, line) is True
             if enough or (stop is not None and line["move"] <= stop):
                 status = "stopped"
                 break
+    progress = session.progress
     if status != "done":
         session.round_log.note(status, progress.round)
     columns = session.round_log.columns(progress.round)
@@ -167,6 +193,7 @@ def _play(session: Session, stop: float | None, on_round: OnRound | None) -> Fed
         events=session.round_log.events,
         clients=session.roster.active,
         seed=session.seed,
+        absent=session.roster.absent,
     )
 
 
@@ -182,22 +209,58 @@ class _Clock:
 
 def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> tuple[PlayedRound | None, int]:
     """Ask for a round until it is whole; no round if the user wants to end."""
-    deadline = time.monotonic() + session.policy.patience
-    attempts = 0
+    begun = time.monotonic()
+    attempts, pause = 0, session.policy.pause
     while not interrupt.asked:
         attempts += 1
-        asked = membership.tend()
+        asked = membership.update()
         played = None if asked is None else attempt_round(session, asked)
         if played is not None:
             return played, attempts
-        if time.monotonic() > deadline:
+        if time.monotonic() - begun > session.policy.patience:
             raise FederationError(
-                f"round {session.progress.round} did not get the answers it needs within "
-                f"{session.policy.patience:g} s. What was done is "
-                "saved if a folder was given: bring the clients back and make the same call again."
+                f"round {session.progress.round} did not get the answers it needs within {session.policy.patience:g} s"
+                f"{session.faults.summary()}. What was done is saved if a folder was given: bring the clients back and "
+                "make the same call again."
             )
-        time.sleep(session.policy.pause)
+        until = time.monotonic() + pause
+        while time.monotonic() < until and not interrupt.asked:
+            time.sleep(min(0.1, pause))
+        pause = min(2 * pause, LONGEST_PAUSE)
     return None, attempts
+
+
+def _watch_norms(session: Session, norms: Mapping[str, Mapping[str, float]]) -> None:
+    """Tell of an upload that stands out, and keep the checkpoint before it."""
+    suspect = session.norms.enter(session.progress.round, norms)
+    if suspect is not None:
+        facts = {"client": suspect.client, "norm": suspect.norm, "usual": suspect.usual}
+        session.round_log.note("outlier", session.progress.round, why=str(suspect), **facts)
+    session.checkpoints.pinned = {one.round for one in session.norms.suspects}
+
+
+def _go_back(session: Session) -> None:
+    """Return to the model before the upload that stands out, or to where it moved least, and say which and why.
+
+    Memories have moved on since, so that they are made anew there. Without a folder there is nothing to go back to.
+    """
+    suspect = session.norms.suspect()
+    why = "no upload stands out: give smaller steps" if suspect is None else str(suspect)
+    lines = session.round_log.lines
+    last = suspect.round if suspect is not None else min(lines, key=lambda number: lines[number]["move"], default=0)
+    rounds = [number for number in session.checkpoints.rounds() if number <= last]
+    before = session.checkpoints.read(latest=max(rounds)) if rounds else None
+    if before is None:
+        session.round_log.note("ruined", session.progress.round, why=why)
+        return
+    ruined = session.progress.round
+    session.checkpoints.remove_after(before.round)
+    session.round_log.forget_after(before.round)
+    session.progress = before
+    culprit = {} if suspect is None else {"client": suspect.client, "norm": suspect.norm, "usual": suspect.usual}
+    session.round_log.note("went back", before.round, why=why, ruined=ruined, **culprit)
+    session.norms.clear()
+    session.start_afresh("the model diverged")
 
 
 def _near(x: Array, origin: Array) -> bool:

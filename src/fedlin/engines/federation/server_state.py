@@ -1,6 +1,7 @@
 """How far a federation has come: what the server saves after every round, and goes on from."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,20 @@ from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.roster import Roster
 from fedlin.errors import DamagedError
 
-KEPT = 3  # checkpoints
+RECENT = 3  # checkpoints that are kept whatever their rounds
+
+
+def kept_rounds(rounds: Collection[int], pinned: Collection[int] = ()) -> set[int]:
+    """Which rounds' checkpoints to keep: the last three, of those a rounds ago every 2^⌊log₂ a⌋-th, and the pinned.
+
+    So there are about as many as the logarithm of the number of rounds.
+
+    >>> sorted(kept_rounds(range(1, 101), pinned=[75]))
+    [64, 75, 80, 88, 96, 98, 99, 100]
+    """
+    newest = max(rounds, default=0)
+    spacing = {number: 1 << max(0, (newest - number).bit_length() - 1) for number in rounds}
+    return {n for n in rounds if n > newest - RECENT or n % spacing[n] == 0 or n in pinned}
 
 
 @dataclass
@@ -58,6 +72,7 @@ class ServerCheckpoints:
         self.folder = folder
         self.handshake = handshake
         self.identity = identity
+        self.pinned: set[int] = set()  # rounds whose checkpoints are kept whatever their age
 
     def write(self, progress: ServerState) -> None:
         """Save, and remove what is too old to be needed."""
@@ -66,14 +81,27 @@ class ServerCheckpoints:
         leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(progress.server))}
         facts = {"first": progress.first, "round": progress.round, "roster": progress.roster.to_plain()}
         arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
-        checkpoint.write(self.folder / f"server-{progress.round:010d}.ckpt", self.identity, arrays)
-        for path in self._paths()[KEPT:]:
-            path.unlink(missing_ok=True)
+        checkpoint.write(self.folder / f"server-{progress.round:010d}.ckpt", self.identity, arrays, 0o600)
+        paths = {_round(path): path for path in self._paths()}
+        for number in paths.keys() - kept_rounds(paths, self.pinned):
+            paths[number].unlink(missing_ok=True)
 
-    def read(self) -> ServerState | None:
-        """The newest checkpoint that is whole; None if there is none at all."""
+    def rounds(self) -> list[int]:
+        """The rounds of which there are checkpoints, newest first."""
+        return [_round(path) for path in self._paths()]
+
+    def remove_after(self, number: int) -> None:
+        """Forget every checkpoint of a later round."""
+        for path in self._paths():
+            if _round(path) > number:
+                path.unlink(missing_ok=True)
+
+    def read(self, latest: int | None = None) -> ServerState | None:
+        """The newest checkpoint that is whole, of round `latest` at most; None if there is none at all."""
         damaged = None
         for path in self._paths():
+            if latest is not None and _round(path) > latest:
+                continue
             try:
                 arrays = checkpoint.read(path, self.identity)
             except DamagedError as cause:
@@ -94,3 +122,7 @@ class ServerCheckpoints:
         facts = json.loads(str(arrays["facts"]))
         server = jax.tree.unflatten(jax.tree.structure(like), leaves)
         return ServerState(server, arrays["origin"], facts["first"], facts["round"], Roster.from_plain(facts["roster"]))
+
+
+def _round(path: Path) -> int:
+    return int(path.stem.partition("-")[2])

@@ -1,7 +1,7 @@
 """Everything a running server holds together."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from fedlin.core import Algorithm
 from fedlin.engines.federation.exchange import Exchange, Reply
+from fedlin.engines.federation.faults import FaultKind, Faults
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.replies import Refusal
 from fedlin.engines.federation.roster import Roster
 from fedlin.engines.federation.round_log import RoundLog
 from fedlin.engines.federation.secret import Words
 from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
+from fedlin.engines.federation.upload_norms import UploadNorms
 from fedlin.plan import Plan
 
 
@@ -30,10 +33,15 @@ class Session:
     secret: Words
     policy: Policy
     expect: int | Sequence[str] | None
+    weights: Mapping[str, float] | None  # those that the operator approved, by client
     exchange: Exchange
     round_log: RoundLog
     checkpoints: ServerCheckpoints
     progress: ServerState
+    norms: UploadNorms = field(default_factory=UploadNorms)
+
+    def __post_init__(self) -> None:
+        self.faults = Faults(self.round_log)
 
     @property
     def algorithm(self) -> Algorithm[Any, Any]:
@@ -57,10 +65,37 @@ class Session:
         return tau[number] if tau.ndim == 2 else tau, eta[number] if eta.ndim == 2 else eta
 
     def ask(
-        self, route: str, requests: Mapping[str, bytes], needed: int | None = None
-    ) -> tuple[dict[str, Reply], dict[str, str]]:
-        """One exchange of the present round: see `Exchange.exchange`."""
-        return self.exchange.exchange(self.progress.round, route, requests, needed)
+        self, route: str, requests: Mapping[str, bytes], needed: int | None = None, due: Collection[str] = ()
+    ) -> dict[str, Reply]:
+        """One exchange of the present round: see `Exchange.exchange`. Who is silent or damaged is reported."""
+        found = self.exchange.exchange(self.progress.round, route, requests, needed, due)
+        self.report("silent", found.silent)
+        self.reject(found.damaged)
+        return found.replies
+
+    def report(self, kind: FaultKind, reasons: Mapping[str, str | Refusal]) -> None:
+        """Record what keeps clients from being counted."""
+        everyone = self.policy.quorum is None
+        doing = (
+            "the round waits for it and asks again" if everyone else "rounds go on without it, and it is asked again"
+        )
+        self.faults.report(self.progress.round, kind, reasons, doing)
+
+    def reject(self, reasons: Mapping[str, str]) -> None:
+        """Count uploads that were not acceptable; the next request asks for a new answer."""
+        for name, why in reasons.items():
+            if not self.roster.knows(name):  # it is being greeted
+                continue
+            participant = self.roster[name]
+            participant.rejections += 1
+            count = f"{participant.rejections} of {self.policy.rejections}"
+            self.round_log.note("rejected", self.progress.round, client=name, why=why, attempt=participant.rejections)
+            self.faults.report(
+                self.progress.round,
+                "rejected",
+                {name: why},
+                f"it is asked for a new answer, and kept out after {count}",
+            )
 
     def start_afresh(self, why: str, **facts: Any) -> None:
         """All memories are made anew at the present model: recorded, and saved before anyone is told."""
@@ -68,20 +103,7 @@ class Session:
         self.round_log.note("started afresh", self.progress.round, why=why, clients=self.roster.active, **facts)
         self.checkpoints.write(self.progress)
 
-    def reject(self, reasons: Mapping[str, str]) -> None:
-        """Count uploads that were not acceptable."""
-        for name, why in reasons.items():
-            self.roster[name].rejections += 1
-            self.round_log.note("rejected", self.progress.round, client=name, why=why)
-
-    def tell_once(self, event: str, reasons: Mapping[str, str]) -> None:
-        """Record what a client says in every attempt at a round, but the first time only."""
-        told = {(line["event"], line.get("client"), line.get("why")) for line in self.round_log.events[-100:]}
-        for name, why in reasons.items():
-            if (event, name, why) not in told:
-                self.round_log.note(event, self.progress.round, client=name, why=why)
-
-    def lose(self, name: str) -> None:
+    def memory_lost(self, name: str) -> None:
         """A client no longer has the memory it ended its last round with."""
         if jax.tree.leaves(self.handshake.shapes.client):
             self.start_afresh(f"{name} lost its memory")

@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 
 from fedlin.core import Message
 from fedlin.errors import NotFiniteError, WireError
-from fedlin.payloads import Narrow, Packed, Powers, Sparse, is_payload
+from fedlin.payloads import validate
 
 Array = NDArray[Any]
 Buffer = bytes | memoryview
 
 MAGIC = b"FdLn"
-VERSION = 1
+VERSION = 2
 TEXT_LIMIT = 1 << 14  # bytes of a hello, a greeting or a refusal
 REASON_LIMIT = 1000  # characters of a refusal; as JSON writes them they stay within the limit
 _HEAD = struct.Struct("<4sBBBB8sI")
 _SUM = struct.Struct("<I")
-_TASK = struct.Struct("<8sIIid")
+_TASK = struct.Struct("<8sIIidI")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
 
@@ -53,7 +53,7 @@ class Kind(IntEnum):
 _KINDS = frozenset(Kind)
 
 
-class Stamp(NamedTuple):
+class Header(NamedTuple):
     """Where in which run a message belongs."""
 
     kind: Kind
@@ -71,6 +71,7 @@ class Task(NamedTuple):
     seed: int
     tau: int  # τ_i
     eta: float  # η_i
+    attempt: int = 0  # how many answers to this were not acceptable: another number asks for a new answer
 
 
 class ReplyHeader(NamedTuple):
@@ -85,18 +86,18 @@ def identify(message: bytes) -> bytes:
     return hashlib.sha256(message).digest()[:8]
 
 
-def seal(stamp: Stamp, rest: Buffer = b"") -> bytes:
+def write_message(header: Header, rest: Buffer = b"") -> bytes:
     """A whole message."""
-    kind, run, number, phase, opening = stamp
+    kind, run, number, phase, opening = header
     head = _HEAD.pack(MAGIC, VERSION, kind, phase, opening, run, number)
     return b"".join((head, _SUM.pack(zlib.crc32(rest, zlib.crc32(head))), rest))
 
 
-def unseal(message: bytes) -> tuple[Stamp, memoryview]:
-    """The stamp of a message and what follows it, if the message is whole and of this version.
+def read_message(message: bytes) -> tuple[Header, memoryview]:
+    """The header of a message and what follows it, if the message is whole and of this version.
 
-    >>> stamp, rest = unseal(seal(Stamp(Kind.BEGUN, b"12345678", round=3), b"body"))
-    >>> stamp.round, bytes(rest)
+    >>> header, rest = read_message(write_message(Header(Kind.BEGUN, b"12345678", round=3), b"body"))
+    >>> header.round, bytes(rest)
     (3, b'body')
     """
     if len(message) < HEADER:
@@ -112,12 +113,12 @@ def unseal(message: bytes) -> tuple[Stamp, memoryview]:
         raise WireError("the message was damaged on the way: its checksum does not match.")
     if kind not in _KINDS or opening > 1 or number >= 2**31:
         raise WireError(f"the header says kind {kind}, opening {opening}, round {number}: one is out of range.")
-    return Stamp(Kind(kind), run, number, phase, bool(opening)), view[HEADER:]
+    return Header(Kind(kind), run, number, phase, bool(opening)), view[HEADER:]
 
 
-def write_task(stamp: Stamp, task: Task, body: bytes) -> bytes:
+def write_task(header: Header, task: Task, body: bytes) -> bytes:
     """A phase's message to one client."""
-    return seal(stamp, _TASK.pack(*task) + body)
+    return write_message(header, _TASK.pack(*task) + body)
 
 
 def read_task(rest: memoryview) -> tuple[Task, memoryview]:
@@ -128,15 +129,15 @@ def read_task(rest: memoryview) -> tuple[Task, memoryview]:
     return task, rest[_TASK.size :]
 
 
-def write_reply(stamp: Stamp, reply: ReplyHeader, body: bytes = b"") -> bytes:
+def write_reply(header: Header, reply: ReplyHeader, body: bytes = b"") -> bytes:
     """A client's answer."""
-    return seal(stamp, _REPLY.pack(*reply) + body)
+    return write_message(header, _REPLY.pack(*reply) + body)
 
 
-def write_refusal(stamp: Stamp, request: bytes, reason: str) -> bytes:
-    """A client's reply to a request it will not meet."""
-    told = write_facts({"reason": reason[:REASON_LIMIT]})
-    return write_reply(stamp._replace(kind=Kind.REFUSED), ReplyHeader(request, 0), told)
+def write_refusal(header: Header, request: bytes, reason: str, reference: str = "") -> bytes:
+    """A client's reply to a request it will not meet; a `reference` stands for what only the client's own log tells."""
+    facts = write_facts({"reason": reason[:REASON_LIMIT], "reference": reference})
+    return write_reply(header._replace(kind=Kind.REFUSED), ReplyHeader(request, 0), facts)
 
 
 def read_reply(rest: memoryview) -> tuple[ReplyHeader, memoryview]:
@@ -193,41 +194,8 @@ def unpack(body: Buffer, like: Message) -> Message:
         arrays.append(array)
         first += length
     message = jax.tree.unflatten(tree, arrays)
-    for node in jax.tree.leaves(message, is_leaf=is_payload):
-        _check_payload(node)
+    validate(message)
     return message
-
-
-def _check_payload(node: Any) -> None:
-    # In NumPy, which has double precision whatever JAX is set to.
-    if isinstance(node, Narrow):
-        _check_payload(node.payload)
-        with np.errstate(over="ignore"):
-            wide = np.ldexp(np.asarray(node.payload.values).astype(node.dtype), np.asarray(node.exponent))
-        if not np.all(np.isfinite(wide)):
-            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
-    if isinstance(node, Powers):
-        bits = 1 + np.finfo(node.dtype).nexp
-        exponents = _check_padding(node.codes, node.dim * bits).reshape(node.dim, bits)[:, 1:]
-        if np.any(np.all(exponents == 1, axis=1)):  # how IEEE 754 writes infinity
-            raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
-    if isinstance(node, Sparse):
-        indices: Any = node.indices
-        if indices.max() >= node.dim or np.unique(indices).size != indices.size:
-            raise WireError(f"a sparse payload has an index beyond its {node.dim} entries, or the same one twice.")
-    if isinstance(node, Packed):
-        flags = _check_padding(node.codes, node.dim * node.bits)
-        places = 1 << np.arange(node.bits - 1, -1, -1)
-        if np.any(flags.reshape(node.dim, node.bits) @ places > 2 * node.levels):
-            raise WireError(f"a packed payload has a code beyond the {2 * node.levels + 1} that there are.")
-
-
-def _check_padding(codes: Any, used: int) -> Array:
-    """The bits in use, if those that only fill the last byte are zero."""
-    flags = np.unpackbits(np.asarray(codes))
-    if np.any(flags[used:]):
-        raise WireError(f"a packed payload has bits beyond the {used} it needs.")
-    return flags[:used]
 
 
 def _little(array: Array) -> Array:

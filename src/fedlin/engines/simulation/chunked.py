@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Message, Numbers, Scalar, Vector
+from fedlin.core import Message, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
 from fedlin.engines.phase import (
@@ -26,7 +26,7 @@ from fedlin.engines.phase import (
     server_step,
     weigh,
 )
-from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, Structure, outcome, rebuild, structure
+from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, outcome
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import choose_block, of_clients, one_pass_block

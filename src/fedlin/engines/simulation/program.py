@@ -4,7 +4,7 @@ A program is fixed by structure alone (algorithm, objective, layout, shapes). Nu
 are its inputs, so a second run of the same shape compiles nothing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.core import Algorithm, Numbers, Recipe
+from fedlin.core import Structure, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
 from fedlin.problems.problem import Measures, in_closed_form, measure, survey, unmeasured, views
 
-Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
 
@@ -77,16 +76,6 @@ class ProgramKey:
     kept: bool = True  # whether every round's model is recorded, or the latest alone
     spread: Mesh | None = None  # the devices that share the runs of a batch
     runs: frozenset[str] | None = None  # in a batch: the inputs that differ between its runs
-
-
-def structure(algorithm: Algorithm[Any, Any]) -> Structure:
-    """What of an algorithm fixes its program."""
-    return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
-
-
-def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
-    """The algorithm of this structure with these numbers, concrete or traced."""
-    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
 
 
 def outcome(x: Any, start: Any, found: Measures, limits: Measures, due: Any) -> Any:

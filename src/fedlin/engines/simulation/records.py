@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from fedlin.checks import true_or_false
 from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
 from fedlin.engines.simulation.run import Run
@@ -129,4 +130,4 @@ class RunRecords:
 
 def keeps_iterates(asked: bool | None, rounds: int, dim: int) -> bool:
     """Whether every model is kept: as asked, or by default up to ten million numbers."""
-    return (rounds + 1) * dim <= KEPT_BY_DEFAULT if asked is None else asked
+    return (rounds + 1) * dim <= KEPT_BY_DEFAULT if asked is None else true_or_false("iterates", asked)

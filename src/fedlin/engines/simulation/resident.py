@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from fedlin.core import structure
 from fedlin.devices import choose_spread, share_out
 from fedlin.engines.phase import ClientProgram
-from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program, structure
+from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, positive_integer, real
+from fedlin.checks import finite, positive_integer, real, shape_of, shown
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
@@ -87,12 +87,13 @@ class Run:
 
     def reached(self, found: Measures) -> bool:
         """Whether the run may stop with these measures."""
-        return any(value <= limit for value, limit in zip(found, self.limits, strict=True))
+        return any(-np.inf < value <= limit for value, limit in zip(found, self.limits, strict=True))
 
     @property
     def looped(self) -> bool:
         """Whether local steps are taken one by one."""
-        return (self.problem.sampling or self.problem.objective).descend is None
+        sampling, objective = self.problem.sampling, self.problem.objective
+        return objective.descend is None if sampling is None else sampling.looped
 
     @property
     def passes(self) -> float:
@@ -164,7 +165,7 @@ def prepare_run(
     ):
         if not isinstance(value, kind):
             expected = getattr(kind, "__name__", "Stop")
-            raise ArgumentError(f"{name} = {value!r} is not allowed: give a fedlin {expected}.")
+            raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a fedlin {expected}.")
     seed = check_seed(seed)
     if weights is not None:
         problem = problem.weighted(weights)
@@ -179,12 +180,13 @@ def prepare_run(
     check_prox(algorithm, problem)
     check_convexity(algorithm, problem)
     check_presence(algorithm, everyone=present is None and cohort is None)
-    numbers = dict(algorithm.recipe.numbers) if algorithm.recipe is not None else {}
+    given = () if algorithm.recipe is None else algorithm.recipe.numbers
+    # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
+    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}
     return Run(
         algorithm,
         problem,
-        # A number that was left open is the problem's own.
-        {name: getattr(problem, name) if value is None else value for name, value in numbers.items()},
+        numbers,
         tau,
         eta,
         present,
@@ -201,12 +203,12 @@ def prepare_run(
 def check_seed(seed: int) -> int:
     """The seed, if it fits 32 bits."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ArgumentError(f"seed = {seed!r} is not allowed: give a whole number from 0 to 2³² - 1.")
+        raise ArgumentError(f"seed = {shown(seed)} is not allowed: give a whole number from 0 to 2³² - 1.")
     return int(seed)
 
 
 def _participation(value: Participation, clients: int, rounds: int) -> tuple[Array | None, int | None]:
-    if np.ndim(value) == 0:
+    if shape_of("participation", value) == ():
         share = real("participation", value, lambda p: 0 < p <= 1, "a share in (0, 1], or an array (rounds, clients)")
         drawn = max(1, round(share * clients))
         return None, None if drawn == clients else drawn

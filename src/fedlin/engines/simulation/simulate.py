@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive_integer
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.simulation.chunked import Chunked
-from fedlin.engines.simulation.program import RUNNING, structure
+from fedlin.engines.simulation.program import RUNNING
 from fedlin.engines.simulation.progress_bar import bar
 from fedlin.engines.simulation.records import NAMES, RunRecords
 from fedlin.engines.simulation.resident import Resident
@@ -262,7 +262,11 @@ def _next_multiple(done: int, every: int, rounds: int) -> int:
 
 def _listed(value: Any, kind: type) -> list[Any]:
     # Anything that is no list counts as one for all; `prepare_run` says what is wrong with it.
-    listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | kind)
+    listed = (
+        isinstance(value, Sequence | np.ndarray)
+        and np.ndim(value[:0] if isinstance(value, Sequence) else value) > 0
+        and not isinstance(value, str | kind)
+    )
     return list(value) if listed else [value]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import nonnegative, one_of, positive, positive_integer
+from fedlin.checks import fits_memory, nonnegative, one_of, positive, positive_integer, random_seed, shown
 from fedlin.core import Algorithm
 from fedlin.engines.messages import MessageSize
 from fedlin.engines.simulation.run import Participation, Run, prepare_run
@@ -118,7 +118,8 @@ def draw_rates(
     [93.0, 324.0, 19.0]
     """
     clients, rate = positive_integer("clients", clients), positive("rate", rate)
-    source = np.random.default_rng(seed)
+    fits_memory(f"rates of {clients} clients", 2 * clients)
+    source = np.random.default_rng(random_seed(seed))
     if one_of("law", law, ("exponential", "lognormal")) == "exponential":
         return np.asarray(rate / source.exponential(size=clients))
     return np.asarray(rate * np.exp(nonnegative("spread", spread) * source.standard_normal(clients)))
@@ -127,8 +128,10 @@ def draw_rates(
 def _numbers(name: str, value: ArrayLike, meaning: str, allowed: Any) -> Array:
     try:
         array = np.asarray(value, np.float64)
-    except (TypeError, ValueError) as cause:
-        raise ArgumentError(f"{name} = {value!r} is not allowed: give numbers {meaning}.") from cause
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give numbers {meaning}.") from cause
     if array.ndim > 1 or array.size == 0 or not np.all(allowed(array)):
-        raise ArgumentError(f"{name} = {value!r} is not allowed: give one number {meaning}, or one for each client.")
+        raise ArgumentError(
+            f"{name} = {shown(value)} is not allowed: give one number {meaning}, or one for each client."
+        )
     return array

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive, positive_integer
-from fedlin.core import EVERY_CLIENT, Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
@@ -56,9 +56,10 @@ def flanp(
     rounds, accuracy = positive_integer("rounds", rounds), positive("accuracy", accuracy)
     if not isinstance(clock, Clock):
         raise ArgumentError(f"clock = {clock!r} is not allowed: give a fedlin Clock.")
-    if isinstance(algorithm, Algorithm) and EVERY_CLIENT in algorithm.requires:
+    if isinstance(algorithm, Algorithm) and Requirement.EVERY_CLIENT in algorithm.requires:
         raise ArgumentError(
-            f"{algorithm.name} needs {EVERY_CLIENT}, and the first stages leave the slow ones out: use another method."
+            f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the first stages leave the slow ones out: use "
+            "another method."
         )
     run = prepare_run(algorithm, problem, plan, rounds, seed=seed, x0=x0, participation=1.0, weights=None, stop=stop)
     counts = stages(problem.clients, first)

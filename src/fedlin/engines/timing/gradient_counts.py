@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Numbers, Scalar, Vector
+from fedlin.core import Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, phase_alone
-from fedlin.engines.simulation.program import Structure, rebuild, structure
 from fedlin.engines.simulation.run import Run
 from fedlin.precision import precision
 from fedlin.problems.objective import Data

@@ -1,0 +1,68 @@
+"""An optimiser at the server: what a round moved the model by is the gradient that it steps along.
+
+S. Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 1, around any method that allows it.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from fedlin.algorithms.factory import factory
+from fedlin.algorithms.wrap import wrap
+from fedlin.core import Algorithm, Central, Vector
+from fedlin.errors import ArgumentError
+from fedlin.fingerprint import describe
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Optax's pair of functions; two of one digest are the same, so that nothing compiles twice."""
+
+    digest: str
+    init: Callable[[Vector], Any] = field(compare=False, repr=False)
+    update: Callable[[Vector, Any, Vector], tuple[Vector, Any]] = field(compare=False, repr=False)
+
+
+def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[Any, Any]:
+    """x ← x + u, u what an optimiser makes of x - x', where the method would end the round with x'.
+
+    Around FedAvg it is FedAvgM with `optax.sgd(step, momentum=...)`, FedAdam with `optax.adam(step)` and FedYogi with
+    `optax.yogi(step)`; with `optax.sgd(1.0)` it is the method itself.
+
+    Args:
+        method: a method whose model the server may move between rounds. One that needs its own (FedSplit, Scaffnew,
+            FedAc, FedLin whose models come down compressed) is refused.
+        optimizer: an optax `GradientTransformation`, or anything with its `init` and `update`. A number in it is part
+            of the program: another one compiles anew.
+
+    Returns:
+        The method with the optimiser at its server.
+
+    >>> import fedlin, optax
+    >>> server_optimizer(fedlin.fedavg(), optax.adam(1e-2)).name
+    'server_optimizer(fedavg)'
+    >>> server_optimizer(fedlin.fedavg(), optax.adam(1e-2)) is server_optimizer(fedlin.fedavg(), optax.adam(1e-2))
+    True
+    """
+    init, update = (getattr(optimizer, part, None) for part in ("init", "update"))
+    if not callable(init) or not callable(update):
+        raise ArgumentError(
+            f"optimizer = {optimizer!r:.80} is not allowed: give an optax transformation such as optax.adam(1e-2) "
+            "(pip install 'fedlin[optax]')."
+        )
+    digest = hashlib.sha256(describe((init, update)).encode()).hexdigest()
+    return _server_optimizer(method, Optimizer(digest, init, update))
+
+
+@factory()
+def _server_optimizer(method: Algorithm[Any, Any], optimizer: Optimizer) -> Algorithm[Any, Any]:
+    def step(memory: Any, before: Vector, after: Vector, central: Central) -> tuple[Any, Vector]:
+        # Optax's own code, which mixes types as JAX allows unless told otherwise.
+        with jax.numpy_dtype_promotion("standard"):
+            move, memory = optimizer.update(before - after, memory, before)
+        return memory, before + move.astype(before.dtype)
+
+    return wrap(method, "server_optimizer", start=optimizer.init, end_round=step)

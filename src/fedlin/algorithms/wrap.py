@@ -1,0 +1,112 @@
+"""The way to write a wrapper: a method in, a method out, with other local work or another end of every round.
+
+A wrapper is a `@factory` whose first argument is a method and which returns what `wrap` makes of it. The numbers of the
+method stay inputs of the program, and so do those the factory names: `fedlin.clipped` is a whole one.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fedlin.core import Algorithm, Central, Local, Phase, Requirement, Vector
+from fedlin.errors import ArgumentError
+
+EndRound = Callable[[Any, Vector, Vector, Central], tuple[Any, Vector]]
+
+
+class WrappedServer(NamedTuple):
+    """The method's state, and what the wrapper remembers."""
+
+    x: Vector  # the model that rounds begin with
+    inner: Any
+    own: Any
+
+
+def wrap(
+    method: Algorithm[Any, Any],
+    name: str,
+    *,
+    local: Callable[[Local], Local] | None = None,
+    start: Callable[[Vector], Any] = lambda x: None,
+    end_round: EndRound | None = None,
+) -> Algorithm[Any, Any]:
+    """The method with other local work, another end of every round, or both.
+
+    Args:
+        method: what is wrapped.
+        name: what the result is called; the method's name follows in parentheses.
+        local: what a client is handed in place of its own `Local`; see `with_gradients`.
+        start: what the wrapper remembers at the server before the first round, from the first model.
+        end_round: (what it remembers, the model before the round, the model the method ended it with, central) to what
+            it remembers next and the model the next round begins with.
+
+    Returns:
+        The wrapped method. It needs of a run what the method needs, and sends what the method sends.
+    """
+    if not isinstance(method, Algorithm):
+        raise ArgumentError(f"method = {method!r} is not allowed: give a fedlin Algorithm such as fedlin.fedavg().")
+    if end_round is not None and Requirement.OWN_MODEL in method.requires:
+        raise ArgumentError(
+            f"{method.name} needs {Requirement.OWN_MODEL}, and {name} puts another one in its place: wrap a method "
+            "that does not, such as fedlin.fedavg(), fedlin.scaffold() or fedlin.fedlin() with whole models."
+        )
+    wrapped = replace(method, name=f"{name}({method.name})", recipe=None)
+    if local is not None:
+        wrapped = _each_phase(wrapped, lambda phase, last: _with_local(phase, local))
+    if end_round is not None:
+        wrapped = replace(
+            _each_phase(wrapped, lambda phase, last: _within(phase, end_round if last else None)),
+            init_server=lambda x: WrappedServer(x, method.init_server(x), start(x)),
+        )
+    return wrapped
+
+
+def with_gradients(local: Local, change: Callable[[Vector], Vector]) -> Local:
+    """A client's `Local` that changes every gradient it takes, in its local steps too; those are taken one by one."""
+    oracle = local.oracle._replace(
+        grad=lambda x, key: change(local.oracle.grad(x, key)), full=lambda x: change(local.oracle.full(x))
+    )
+
+    def descend(start: Vector, **options: Any) -> Vector:
+        more = options.pop("change", None)  # of a wrapper around this one
+        return local.descend(start, change=change if more is None else lambda grad: more(change(grad)), **options)
+
+    return local._replace(oracle=oracle, descend=descend)
+
+
+def _each_phase(
+    method: Algorithm[Any, Any], change: Callable[[Phase[Any, Any], bool], Phase[Any, Any]]
+) -> Algorithm[Any, Any]:
+    """The method with every phase changed; `change` is told whether it is the last of its round."""
+
+    def changed(phases: tuple[Phase[Any, Any], ...]) -> tuple[Phase[Any, Any], ...]:
+        return tuple(change(phase, number == len(phases)) for number, phase in enumerate(phases, 1))
+
+    opening = None if method.opening is None else changed(method.opening)
+    return replace(method, phases=changed(method.phases), opening=opening)
+
+
+def _with_local(phase: Phase[Any, Any], change: Callable[[Local], Local]) -> Phase[Any, Any]:
+    # What the server then holds is no longer an estimate of ∇f.
+    return replace(
+        phase, client=lambda state, message, local: phase.client(state, message, change(local)), gradient=None
+    )
+
+
+def _within(phase: Phase[Any, Any], end_round: EndRound | None) -> Phase[Any, Any]:
+    """The phase on the state inside a `WrappedServer`; the last of a round ends it."""
+    gradient = phase.gradient
+
+    def server(state: WrappedServer, message: Any, central: Central) -> WrappedServer:
+        inner = phase.server(state.inner, message, central)
+        if end_round is None:
+            return state._replace(inner=inner)
+        own, x = end_round(state.own, state.x, inner.x, central)
+        return WrappedServer(x, inner._replace(x=x), own)
+
+    return replace(
+        phase,
+        down=lambda state: phase.down(state.inner),
+        server=server,
+        gradient=None if gradient is None else lambda state: gradient(state.inner),
+    )

@@ -1,0 +1,78 @@
+"""What happened in a run, a sentence each: who failed, with what, what is being done, and what to do."""
+
+import time
+from typing import Any
+
+_REMEDIES = {
+    "silent": "See whether its machine and its process run: fedlin federation status at the site.",
+    "refused": "Its owner agrees with you on settings and limits.",
+    "rejected": "Its owner checks its data and its loss.",
+    "quarantined": "Once it is mended, let it in again: fedlin federation readmit SERVER {client}.",
+}
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """One line of the log's events, for a person.
+
+    >>> event_line({"event": "fault", "round": 3, "client": "north", "kind": "silent", "why": "no answer within 60 s",
+    ...     "doing": "the round waits for it and asks again"})
+    'after round 3: north: no answer within 60 s; the round waits for it and asks again. See whether its machine and
+    its process run: fedlin federation status at the site.'
+    """
+    clock = time.strftime("%H:%M:%S ", time.localtime(event["time"])) if "time" in event else ""
+    return f"{clock}after round {event['round']}: {_SENTENCES.get(event['event'], _other)(event)}"
+
+
+def remedy(event: dict[str, Any]) -> str:
+    """What a person can do about a fault."""
+    if event["kind"] == "refused" and "[reference " in event["why"]:
+        return "Its owner finds the cause in fedlin.log at the site, under the reference."
+    return _REMEDIES[event["kind"]].format(client=event["client"])
+
+
+def _fault(event: dict[str, Any]) -> str:
+    return f"{event['client']}: {event['why'].rstrip('.')}; {event['doing']}. {remedy(event)}"
+
+
+def _recovered(event: dict[str, Any]) -> str:
+    return f"{event['client']} takes part again; it had: {event['why']}"
+
+
+def _rejected(event: dict[str, Any]) -> str:
+    return f"{event['client']}: an upload was rejected, {event['why']}"
+
+
+def _outlier(event: dict[str, Any]) -> str:
+    return f"{event['why']}. If that is wrong, set policy.norm_bound to about {10 * event['usual']:.0e}."
+
+
+def _went_back(event: dict[str, Any]) -> str:
+    return (
+        f"the model of round {event['ruined']} was ruined, and it went back to round {event['round']}: {event['why']}"
+    )
+
+
+def _began(event: dict[str, Any]) -> str:
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in event.get("weights", {}).items())
+    return f"the run {event.get('run', '')} began with the weights {weights}"
+
+
+def _started_afresh(event: dict[str, Any]) -> str:
+    return f"memories were made anew at the present model: {event['why']}"
+
+
+def _other(event: dict[str, Any]) -> str:
+    who = f"{event['client']} was " if "client" in event else "the run was " if event["event"] == "resumed" else ""
+    why = f": {event['why']}" if "why" in event else ""
+    return f"{who}{event['event']}{why}"
+
+
+_SENTENCES = {
+    "fault": _fault,
+    "recovered": _recovered,
+    "rejected": _rejected,
+    "outlier": _outlier,
+    "went back": _went_back,
+    "began": _began,
+    "started afresh": _started_afresh,
+}

@@ -1,0 +1,101 @@
+"""Where the server keeps each run, and how a run ended.
+
+server/
+  federation.toml      the settings of the latest run, as they came with its job
+  runs/NAME/           a run that has a name: its state, its model, its settings, how it ended
+  state/, model.npy    the same of a run without a name
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlin.engines.checkpoint import write_whole
+from fedlin.errors import DeployError
+
+STATE = "state"
+MODEL = "model.npy"
+OUTCOME = "outcome.json"
+RUNS = "runs"
+_PRESENT = "present-run"  # in the server's folder: the name of the latest run, empty where it has none
+
+
+def run_folder(kit: Path, name: str | None) -> Path:
+    """The folder of a run at the server."""
+    return kit if name is None else kit / RUNS / name
+
+
+def begin_run(kit: Path, name: str | None) -> Path:
+    """The folder of the run that begins or goes on now, which `present_run` then tells."""
+    folder = run_folder(kit, name)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    (folder / OUTCOME).unlink(missing_ok=True)
+    write_whole(kit / _PRESENT, (name or "").encode(), mode=0o600)
+    return folder
+
+
+def present_run(kit: Path) -> Path:
+    """The folder of the latest run."""
+    try:
+        name = (kit / _PRESENT).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        name = ""
+    return run_folder(kit, name or None)
+
+
+def named_run(kit: Path, name: str | None) -> Path:
+    """The folder of the run of this name, or of the latest; refused where there is none."""
+    folder = present_run(kit) if name is None else run_folder(kit, name)
+    if name is not None and not folder.is_dir():
+        known = ", ".join(sorted(path.name for path in (kit / RUNS).glob("*"))) or "none"
+        raise DeployError(f"no run is called {name!r} at {kit}: there are {known}.")
+    return folder
+
+
+def former_model(kit: Path, name: str) -> NDArray[Any]:
+    """The model of a run that was played before."""
+    path = run_folder(kit, name) / MODEL
+    try:
+        model: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DeployError(f"run.after = {name!r}: {path} is no model of a run that has ended: {error}.") from error
+    return model
+
+
+def conclude(folder: Path, content: dict[str, Any]) -> None:
+    """Tell whoever waits for the run how it ended."""
+    write_whole(folder / OUTCOME, json.dumps(content).encode(), mode=0o600)
+
+
+def outcome(folder: Path) -> dict[str, Any] | None:
+    """How the run ended, if it did."""
+    try:
+        found: dict[str, Any] = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found
+
+
+def exit_status(end: dict[str, Any]) -> int:
+    """0 where the run was done with everyone, 3 where it was done without some site, 1 where it failed.
+
+    >>> [exit_status(end) for end in ({"status": "done"}, {"status": "done", "without": {"north": "left"}})]
+    [0, 3]
+    """
+    if end["status"] not in ("done", "stopped"):
+        return 1
+    return 3 if end.get("without") else 0
+
+
+def end_line(end: dict[str, Any], model: str) -> str:
+    """How a run ended, in a sentence; `model` is where its model is.
+
+    >>> end_line({"status": "done", "without": {"north": "quarantined"}}, "model.npy")
+    'done without north (quarantined): the model is in model.npy'
+    """
+    missing = ", ".join(f"{name} ({why})" for name, why in (end.get("without") or {}).items())
+    status = f"{end['status']} without {missing}" if missing else end["status"]
+    return f"{status}: {end.get('error') or f'the model is in {model}'}"

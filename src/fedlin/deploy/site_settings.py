@@ -1,0 +1,41 @@
+"""What `site.toml` says: a site's own limits, which its owner sets and which never travel."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from fedlin.checks import unknown_name
+from fedlin.deploy.settings import read_tables, table_of
+from fedlin.engines.federation.limits import Limits
+from fedlin.errors import DeployError, FedLinError
+from fedlin.experiments.config import Count, Positive, Section
+
+SITE = "site.toml"
+Names = Annotated[list[str], Field(description='a list of names, such as ["fedlin"]')]
+
+
+class LimitsConfig(Section):
+    """The table [limits]: see `fedlin.Limits`, which has the same names."""
+
+    tau: Count | None = 10_000
+    eta: Positive | None = None
+    rounds: Count | None = 100_000
+    requests: Count | None = 1000
+    methods: Names | None = None
+    runs: Names | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1, description="a number between 0 and 1")] = 1e-6
+
+
+def read_limits(kit: Path) -> Limits:
+    """The limits in a site's folder; those of fedlin where it has no file."""
+    path = kit / SITE
+    tables = read_tables(path, "") if path.exists() else {}
+    try:
+        for table in tables:
+            if table != "limits":
+                raise DeployError(unknown_name("table", table, ["limits"]))
+        return Limits(**table_of(tables, "limits", LimitsConfig).model_dump())
+    except FedLinError as error:
+        raise DeployError(f"{path}: {error}") from error

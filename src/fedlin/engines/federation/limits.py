@@ -1,0 +1,189 @@
+"""What a site allows, whatever the server asks, and what it has given away so far."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedlin.checks import positive, positive_integer
+from fedlin.core import Algorithm, Mechanism
+from fedlin.engines.checkpoint import private, write_whole
+from fedlin.errors import ArgumentError, CheckpointError, WireError
+
+LEDGER = "ledger.json"
+COUNTS = "requests.txt"  # beside it: the round of every request of the present run
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A site's own limits: a request beyond one is refused, and None is no limit.
+
+    Args:
+        tau: The most local steps τ_i of one request.
+        eta: The largest step size η_i.
+        rounds: The most rounds of one run.
+        requests: The most requests of one round that are no repetitions. A round that has to be asked again may need
+            more than its phases.
+        methods: The names of the methods allowed, such as ["fedlin"].
+        runs: The ids of the runs allowed, as a refusal tells them; None allows any, one at a time.
+        epsilon: The privacy budget ε against the server, of all runs together: a new run does not reset it. A method
+            that leaves uploads without noise of the site's own is then refused.
+        delta: δ of that budget.
+
+    >>> Limits(tau=100).check("tau", 500)
+    Traceback (most recent call last):
+        ...
+    fedlin.errors.WireError: tau = 500 is beyond this site's limit of 100.
+    """
+
+    tau: int | None = None
+    eta: float | None = None
+    rounds: int | None = None
+    requests: int | None = None
+    methods: tuple[str, ...] | None = None
+    runs: tuple[str, ...] | None = None
+    epsilon: float | None = None
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("tau", "rounds", "requests"):
+            if getattr(self, name) is not None:
+                positive_integer(f"limits.{name}", getattr(self, name))
+        for name in ("eta", "epsilon"):
+            if getattr(self, name) is not None:
+                positive(f"limits.{name}", getattr(self, name))
+        if not 0 < positive("limits.delta", self.delta) < 1:
+            raise ArgumentError(f"limits.delta = {self.delta} is not allowed: give a number between 0 and 1.")
+        for name in ("methods", "runs"):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, str) or not all(isinstance(entry, str) for entry in given)):
+                raise ArgumentError(f"limits.{name} = {given!r} is not allowed: give a list of names.")
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a number beyond the limit of this name."""
+        limit = getattr(self, name)
+        if limit is not None and not (isinstance(value, int | float) and value <= limit):
+            raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
+
+    def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], plan: Mapping[str, Any]) -> None:
+        """Refuse a run that is not approved or would go beyond a limit, by what the server tells of it beforehand."""
+        if self.runs is not None and run.hex() not in self.runs:
+            raise WireError(f"run {run.hex()} is not one that this site's owner has approved.")
+        for name in ("rounds", "tau", "eta"):
+            self.check(name, plan.get(name, 0))
+        method = algorithm.name if algorithm.recipe is None else algorithm.recipe.build.__name__
+        if self.methods is not None and method not in self.methods:
+            raise WireError(f"the method {method} is not one of this site's: {', '.join(self.methods)}.")
+        if self.epsilon is not None:
+            for phase in range(len(algorithm.phases)):
+                noise_of(algorithm, phase)
+
+
+def noise_of(algorithm: Algorithm[Any, Any], phase: int) -> float:
+    """The noise multiplier z with which a client itself hides what it uploads in this phase."""
+    mechanism: Mechanism | None = dict(enumerate(algorithm.mechanisms)).get(phase)
+    if mechanism is None or mechanism.central:
+        raise WireError(
+            f"{algorithm.name} uploads without noise of the site's own in phase {phase}, and this site has a privacy "
+            "budget: put fedlin.privacy.gaussian(clip, noise) on every uplink."
+        )
+    return mechanism.noise
+
+
+@cache
+def most_releases(epsilon: float, delta: float) -> float:
+    """The largest Σ 1/z² over all releases that keeps (ε, δ): together they are one with z = (Σ 1/z²)^(-1/2).
+
+    >>> from math import sqrt
+    >>> from fedlin.privacy import noise_for
+    >>> z = noise_for(4.0, rounds=100, delta=1e-6)
+    >>> abs(most_releases(4.0, 1e-6) - 100 / z**2) < 1e-9
+    True
+    """
+    from dp_accounting import get_sigma_gaussian
+
+    return float(get_sigma_gaussian(epsilon, delta)) ** -2
+
+
+def spent_epsilon(releases: float, delta: float) -> float:
+    """ε of uploads with Σ 1/z² = `releases`, all together."""
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(releases**-0.5, delta)) if releases else 0.0
+
+
+class Ledger:
+    """Which run a site takes part in, and what its uploads have given away in all runs; on disk where it has a folder.
+
+    What was spent is written before the upload leaves, so that no crash gives it back.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / LEDGER
+        self.run: bytes | None = None
+        self.spent = 0.0  # Σ 1/z² over all uploads
+        self._requests: Counter[int] = Counter()  # of each round of the present run
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            saved = json.loads(self.path.read_text(encoding="utf-8"))
+            self.run, self.spent = bytes.fromhex(saved["run"]), float(saved["spent"])
+            if self._counts is not None and self._counts.exists():
+                self._requests.update(int(line) for line in self._counts.read_text(encoding="ascii").split())
+        except (ValueError, KeyError, TypeError) as cause:
+            raise CheckpointError(
+                f"{self.path} or {COUNTS} beside it cannot be read, and they tell what was spent of this site's "
+                "limits: put back a copy, or remove both if nothing was spent."
+            ) from cause
+
+    @property
+    def _counts(self) -> Path | None:
+        return None if self.path is None else self.path.with_name(COUNTS)
+
+    def enter(self, run: bytes) -> None:
+        """Take part in this run from now on, and in no other."""
+        if run != self.run:
+            self.run = run
+            self._requests.clear()
+            if self._counts is not None:
+                self._counts.unlink(missing_ok=True)
+            self._write()
+
+    def check_run(self, run: bytes) -> None:
+        """Refuse a message of another run; a site that was in none takes part in the first it hears of."""
+        if self.run is None:
+            self.enter(run)
+        if run != self.run:
+            raise WireError(
+                f"the message is of run {run.hex()}, and this site takes part in {(self.run or b'').hex()}: a run "
+                "begins with a hello."
+            )
+
+    def count(self, number: int, limits: Limits) -> None:
+        """A request of round `number` that was not asked before."""
+        limits.check("rounds", number + 1)
+        if limits.requests is None:
+            return
+        limits.check("requests", self._requests[number] + 1)
+        self._requests[number] += 1
+        if self._counts is not None:
+            with open(self._counts, "a", encoding="ascii", opener=private) as file:
+                file.write(f"{number}\n")
+
+    def spend(self, algorithm: Algorithm[Any, Any], phase: int, limits: Limits) -> None:
+        """An upload of this phase is about to be made."""
+        if limits.epsilon is None:
+            return
+        after = self.spent + noise_of(algorithm, phase) ** -2
+        if after > most_releases(limits.epsilon, limits.delta):
+            raise WireError(f"this site's privacy budget of epsilon = {limits.epsilon} is spent.")
+        self.spent = after
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
+            content = {"run": (self.run or b"").hex(), "spent": self.spent}
+            write_whole(self.path, json.dumps(content).encode(), mode=0o600)

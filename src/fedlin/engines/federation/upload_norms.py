@@ -1,0 +1,83 @@
+"""The norms of recent uploads, which tell whose upload ruined a model."""
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple
+
+KEPT = 16  # uploads that stood out
+FACTOR = 100.0  # an upload this many times larger than expected stands out
+
+
+class Suspect(NamedTuple):
+    """An upload that stands out."""
+
+    round: int
+    phase: str
+    client: str
+    norm: float
+    usual: float  # what it would be if it had changed as the others' did
+
+    @property
+    def factor(self) -> float:
+        """How many times larger than usual it is."""
+        return self.norm / self.usual
+
+    def __str__(self) -> str:
+        return (
+            f"{self.client}'s upload in phase {self.phase} of round {self.round} has norm {self.norm:.2e}, and "
+            f"{self.usual:.2e} was to be expected"
+        )
+
+
+class UploadNorms:
+    """Norms by phase and client, round by round.
+
+    An upload stands out if it grew by a factor of its own: ‖u_i‖ is at least 100 times what it was before, scaled as
+    the others' grew in the meantime; in its first round, 100 times the others' median.
+
+    >>> norms = UploadNorms()
+    >>> norms.enter(0, {"model": {"a": 1.0, "b": 2.0, "c": 1.5}})
+    >>> norms.enter(1, {"model": {"a": 0.9, "b": 2e6, "c": 1.4}}).client
+    'b'
+    >>> norms.enter(2, {"model": {"a": 1e7, "b": 3e13, "c": 1e7}})  # the model is off, and all uploads grow
+    >>> norms.suspect().round
+    1
+    """
+
+    def __init__(self) -> None:
+        self.suspects: deque[Suspect] = deque(maxlen=KEPT)
+        self._before: dict[tuple[str, str], float] = {}  # the latest norm, by phase and client
+
+    def enter(self, number: int, norms: Mapping[str, Mapping[str, float]]) -> Suspect | None:
+        """A round was played, or ended in numbers that are none: the upload that stands out in it, if one does."""
+        found = [
+            Suspect(number, phase, client, norm, usual)
+            for phase, uploads in norms.items()
+            for client, norm in uploads.items()
+            if (usual := self._usual(phase, client, uploads)) is not None and norm > FACTOR * usual > 0
+        ]
+        for phase, uploads in norms.items():
+            self._before |= {(phase, client): norm for client, norm in uploads.items()}
+        if not found:
+            return None
+        self.suspects.append(max(found, key=lambda suspect: suspect.factor))
+        return self.suspects[-1]
+
+    def suspect(self) -> Suspect | None:
+        """Of the uploads that stood out of late, the one that did most; None where none did."""
+        return max(self.suspects, key=lambda suspect: suspect.factor, default=None)
+
+    def clear(self) -> None:
+        """Forget all, as after going back."""
+        self.suspects.clear()
+        self._before.clear()
+
+    def _usual(self, phase: str, client: str, uploads: Mapping[str, float]) -> float | None:
+        """The norm this upload would have if it had changed as the others' did; None where there is no telling."""
+        others = {name: norm for name, norm in uploads.items() if name != client}
+        own = self._before.get((phase, client))
+        if own is None:
+            return median(others.values()) if others else None
+        growth = [norm / before for name, norm in others.items() if (before := self._before.get((phase, name)))]
+        return own * median(growth) if growth else None

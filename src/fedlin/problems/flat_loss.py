@@ -1,0 +1,169 @@
+"""A user's loss over any pytree of parameters as functions of one flat vector, which is what methods see."""
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlin.core import Key, Scalar, Vector
+from fedlin.errors import ArgumentError
+from fedlin.problems.objective import Data, Objective, Sampling, Slope
+from fedlin.problems.substitution import with_fast_convolutions
+
+Params = Any
+Batch = Any
+Loss = Callable[..., Scalar]  # (params, batch) or (params, batch, key)
+PRECISIONS = ("highest", "tf32", "bfloat16")
+_MEASURING = 0  # seed of the key with which a loss that always draws is measured
+
+
+class Leaf(NamedTuple):
+    """An array of the parameters."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class LossForm(NamedTuple):
+    """Everything that fixes the functions of a loss; equal ones share their programs."""
+
+    loss: Loss
+    tree: Any  # the structure of the parameters
+    leaves: tuple[Leaf, ...]
+    padded: bool  # whether a client's data is its rows, some of them padding, and their weights
+    draws: bool = False  # whether the loss takes a key
+    quiet: bool = True  # whether it can be evaluated without one
+    precision: str | None = None
+
+
+class FlatLoss(NamedTuple):
+    """The functions of a loss; a batch is rows, and their shares where they do not all count alike."""
+
+    objective: Objective
+    unravel: Callable[[Vector], Params]
+    sizes: Callable[[Data], tuple[Scalar | int, int]]
+    pick: Callable[[Data, jax.Array, Vector | None], tuple[Batch, Vector | None]]
+    slope: Callable[[tuple[Batch, Vector | None], Vector, Key], Slope]
+    sampling: Sampling | None  # over all rows, of a loss that draws
+
+
+def takes_key(loss: Loss) -> tuple[bool, bool]:
+    """Whether the loss draws, and whether it can do without: from its third argument, if it has one.
+
+    >>> takes_key(lambda params, batch: 0), takes_key(lambda params, batch, key: 0)
+    ((False, True), (True, False))
+    >>> takes_key(lambda params, batch, key=None: 0), takes_key(lambda params, batch, power=2: 0)
+    ((True, True), (False, True))
+    """
+    try:
+        parameters = list(inspect.signature(loss).parameters.values())
+    except (TypeError, ValueError):  # of some callables nothing is known
+        return False, True
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in by_place if p.default is p.empty]
+    if len(needed) > 3 or any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+        names = ", ".join(p.name for p in parameters)
+        raise ArgumentError(f"the loss takes ({names}): write it as loss(params, batch) or loss(params, batch, key).")
+    optional = len(by_place) > 2 and by_place[2].name == "key" and by_place[2].default is None
+    return len(needed) == 3 or optional, len(needed) < 3
+
+
+@cache
+def flat_loss(form: LossForm) -> FlatLoss:
+    """The functions, made once for each form, so that two problems with the same loss share one compiled program."""
+    ends = np.cumsum([int(np.prod(leaf.shape)) for leaf in form.leaves])
+
+    def unravel(x: Vector) -> Params:
+        parts = jnp.split(x, ends[:-1])
+        leaves = [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, form.leaves, strict=True)]
+        return jax.tree.unflatten(form.tree, leaves)
+
+    def evaluate(params: Params, rows: Batch, key: Key | None) -> Scalar:
+        if form.precision == "bfloat16":
+            params, rows = _shortened((params, rows))
+        with _products(form.precision):
+            return form.loss(params, rows) if key is None else form.loss(params, rows, key)
+
+    def batch_loss(x: Vector, batch: tuple[Batch, Vector | None], key: Key | None) -> Scalar:
+        rows, share = batch
+        params = unravel(x)
+        if share is None:
+            return evaluate(params, rows, key).astype(x.dtype)
+
+        def of_row(row: Batch, number: jax.Array) -> Scalar:
+            own = None if key is None else jax.random.fold_in(key, number)
+            return evaluate(params, jax.tree.map(lambda leaf: leaf[None], row), own)
+
+        values = jax.vmap(of_row)(rows, jnp.arange(len(share), dtype=jnp.int32)).astype(x.dtype)
+        return jnp.sum(share.astype(x.dtype) * jnp.where(share > 0, values, 0))
+
+    def whole(data: Data) -> tuple[Batch, Vector | None]:
+        return data if form.padded else (data, None)
+
+    def measured(data: Data, x: Vector) -> Scalar:
+        key = None if form.quiet else jax.random.key(_MEASURING)
+        return batch_loss(x, whole(data), key)
+
+    def total(x: Vector, data: Data, weights: Vector) -> Scalar:
+        return weights @ jax.vmap(lambda client: measured(client, x))(data)
+
+    # Over clients that share a model the convolutions are merged first, and then looked at.
+    sums = jax.value_and_grad(with_fast_convolutions(total))
+    at_model = jax.value_and_grad(with_fast_convolutions(lambda x, data: measured(data, x)))
+    at_batch = jax.value_and_grad(with_fast_convolutions(batch_loss))
+
+    def slope_of_client(data: Data, x: Vector) -> Slope:
+        value, grad = at_model(x, data)
+        return Slope(grad, value)
+
+    def slope(batch: tuple[Batch, Vector | None], x: Vector, key: Key) -> Slope:
+        value, grad = at_batch(x, batch, key if form.draws else None)
+        return Slope(grad, value)
+
+    def sizes(data: Data) -> tuple[Scalar | int, int]:
+        rows, share = whole(data)
+        room = len(jax.tree.leaves(rows)[0])
+        return room if share is None else jnp.sum(share > 0, dtype=jnp.int32), room
+
+    def pick(data: Data, picked: jax.Array, share: Vector | None) -> tuple[Batch, Vector | None]:
+        return jax.tree.map(lambda leaf: leaf[picked], whole(data)[0]), share
+
+    def over_all_rows(objective: Objective, data: Data, noise: Data, x: Vector, key: Key) -> Slope:
+        return slope(whole(data), x, key)
+
+    return FlatLoss(
+        Objective(
+            measured,
+            lambda data, x: slope_of_client(data, x).grad,
+            slope=slope_of_client,
+            total=lambda data, weights, x: sums(x, data, weights),
+        ),
+        unravel,
+        sizes,
+        pick,
+        slope,
+        Sampling(over_all_rows, "drawn", full=over_all_rows) if form.draws else None,
+    )
+
+
+def _products(precision: str | None) -> AbstractContextManager[Any]:
+    """A context in which matrix products and convolutions have this precision."""
+    if precision is None or precision == "bfloat16":
+        return nullcontext()
+    context: AbstractContextManager[Any] = jax.default_matmul_precision(
+        "tensorfloat32" if precision == "tf32" else "highest"
+    )
+    return context
+
+
+def _shortened(tree: Any) -> Any:
+    """Floats as bfloat16; what is learned stays as it is, and so do the gradients' sums."""
+    return jax.tree.map(
+        lambda leaf: leaf.astype(jnp.bfloat16) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree
+    )

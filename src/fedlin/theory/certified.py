@@ -1,0 +1,141 @@
+"""Steps for FedLin that are proved safe and many times larger than those of its theorems.
+
+With η_i = η̄/τ_i a round shrinks ‖x̄ - x*‖ by R = Σ w_i R_i, R_i = 1 - (1 - ε)(1 - (1 - η_iμ)^τ_i), where Σ w_i s_i ≥ 0.
+The table says for which κ and η̄ this holds, with the loss ε and the surplus s_i of a client with τ_i steps. It was
+computed and proved by `fedlin.theory.exact.build_table`; `fedlin.theory.exact.client_bound` says why it means that.
+Between the two ends of a range of κ, R_i is interpolated linearly in 1/κ, which is part of the proof.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import real
+from fedlin.plan import Plan
+from fedlin.problems.problem import Problem
+
+Array = NDArray[np.float64]
+TABLE = "certified_steps.json"
+# Numbers of local steps that share a surplus, by the last of each.
+LAST_STEPS = (1, 2, 3, 4, 6, 9, 16, 100)
+
+
+@dataclass(frozen=True)
+class CertifiedStep:
+    """A row of the table: a step that is proved for a range of κ."""
+
+    kappa: tuple[float, float]  # from, to
+    eta_bar: float  # η̄L
+    loss: float  # ε
+    surplus: tuple[float, ...]  # s, for each of LAST_STEPS; -inf where nothing was proved
+
+    def factors(self, kappa: float, tau: NDArray[Any]) -> Array:
+        """R_i for each number of local steps."""
+        low, high = 1 / self.kappa[1], 1 / self.kappa[0]
+        part = (1 / kappa - low) / (high - low)
+        ends = [1 - (1 - self.loss) * -np.expm1(tau * np.log1p(-self.eta_bar * mu / tau)) for mu in (low, high)]
+        return np.asarray((1 - part) * ends[0] + part * ends[1])
+
+    def spare(self, tau: NDArray[Any]) -> Array:
+        """s_i for each number of local steps."""
+        known = np.array([*self.surplus, -np.inf])
+        return np.asarray(known[np.searchsorted(LAST_STEPS, tau)])
+
+
+class Chosen(NamedTuple):
+    """What is certified of a round: η̄L, and the factor of ‖x - x*‖²."""
+
+    eta_bar: float
+    factor: float
+
+
+def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
+    """The plan for FedLin with the fastest certified rate: the same η̄ for all, η_i = η̄/τ_i.
+
+    Any τ_i are allowed. Up to κ = 10⁶ and τ_i = 100 the step is the table's; beyond them it is η̄ = 3/(4L), which is
+    proved for all (see the documentation, "How fast can FedLin be?").
+
+    Args:
+        problem: the problem, or its condition number κ; then L is 1 and all clients weigh the same.
+        tau: τ_i: a number, an array (clients,), or an array (rounds, clients) that changes every round.
+
+    Returns:
+        The plan. `bounds.certified` is the curve that it is certain to stay below.
+
+    >>> certified(10.0, [5, 20])
+    Plan(tau=[ 5 20], eta=[0.96 0.24])
+    """
+    kappa, smoothness, weights = _read(problem)
+    steps = Plan(tau, 1.0).tau
+    if steps.ndim < 2:
+        return Plan.scaled(steps, choose(kappa, steps, weights).eta_bar / smoothness)
+    eta_bar = np.array([choose(kappa, row, weights).eta_bar for row in steps])
+    return Plan(steps, eta_bar[:, None] / smoothness / steps)
+
+
+def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> Array:
+    """By how much each of the rounds is certain to shrink ‖x - x*‖² at the steps of `certified`.
+
+    Args:
+        problem: the problem, or its condition number κ.
+        tau: τ_i, as `certified` takes it.
+        rounds: how many rounds.
+
+    Returns:
+        The factors, one a round.
+
+    >>> certified_factors(10.0, 5, 2).round(3).tolist()
+    [0.366, 0.366]
+    """
+    kappa, _, weights = _read(problem)
+    steps = Plan(tau, 1.0).tau
+    if steps.ndim < 2:
+        return np.full(rounds, choose(kappa, steps, weights).factor)
+    return np.array([choose(kappa, row, weights).factor for row in steps[:rounds]])
+
+
+def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Chosen:
+    """The certified step with the smallest factor for clients that take so many local steps."""
+    steps = np.atleast_1d(tau)
+    share = np.full(len(steps), 1 / len(steps)) if weights is None or steps.size == 1 else weights
+    # Theorem: with η̄ = 3/(4L), any κ and any τ_i.
+    best = Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))
+    first = table()[0].kappa[0]
+    covered = max(kappa, first)  # a smaller κ is a κ of that size too
+    for row in table():
+        if row.kappa[0] <= covered <= row.kappa[1] and share @ row.spare(steps) >= 0:
+            factor = float(share @ row.factors(covered, steps)) ** 2
+            if factor < best.factor:
+                best = Chosen(row.eta_bar, factor)
+    return best
+
+
+@cache
+def table() -> tuple[CertifiedStep, ...]:
+    """The rows, in the order of κ and of η̄."""
+    text = resources.files("fedlin.theory").joinpath(TABLE).read_text(encoding="utf-8")
+    return tuple(read_row(row) for row in json.loads(text)["steps"])
+
+
+def read_row(row: dict[str, Any]) -> CertifiedStep:
+    """A row as it is written: numbers are decimals in strings, so that they mean the same as fractions."""
+    surplus = tuple(-np.inf if value is None else float(value) for value in row["surplus"])
+    return CertifiedStep(
+        (float(row["kappa"][0]), float(row["kappa"][1])), float(row["eta_bar"]), float(row["loss"]), surplus
+    )
+
+
+def _read(problem: Problem | float) -> tuple[float, float, Array | None]:
+    """κ, L and the weights."""
+    if isinstance(problem, Problem):
+        return problem.condition, problem.smoothness, np.asarray(problem.weights, float)
+    return (
+        real("kappa", problem, lambda value: value >= 1, "a problem, or its condition number κ of at least 1"),
+        1.0,
+        None,
+    )

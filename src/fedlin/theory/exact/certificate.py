@@ -1,0 +1,175 @@
+"""Proofs in exact arithmetic: a program's solution, rounded to fractions, and checked without any rounding.
+
+That a matrix A of fractions is positive semidefinite is shown by a matrix R of fractions for which A - RRᵀ is
+diagonally dominant, and so positive semidefinite itself. R comes from a Cholesky factorisation in floating point; that
+it was rounded does not matter, since the difference is computed exactly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from fedlin.theory.exact.semidefinite import Requirement, SemidefiniteProgram, SolverError
+
+_BITS = 60  # after the point, of the numbers in a rounded factor
+_BLIND = 1e-12  # an eigenvalue that may be zero
+_SIMPLE = 10**6  # the largest denominator in the entries of a v with Av = 0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Numbers for the unknowns of a program that satisfy all of its requirements."""
+
+    program: SemidefiniteProgram
+    numbers: tuple[Fraction, ...]
+
+    @property
+    def rounded(self) -> list[float]:
+        """The numbers as they can be stored: `verified` makes them exact again."""
+        return [float(number) for number in self.numbers]
+
+    def check(self) -> None:
+        """Prove it by exact arithmetic alone; an error where a requirement is not met."""
+        for unknown in self.program.nonnegative:
+            if self.numbers[unknown] < 0:
+                raise SolverError(f"multiplier {unknown} is negative ({float(self.numbers[unknown]):.3g}).")
+        for entries in self.program.semidefinite:
+            prove_semidefinite([[self.numbers[unknown] for unknown in row] for row in entries])
+        for requirement in self.program.requirements:
+            total = requirement.total(self.numbers)
+            if any(total.value_counts().values()):
+                raise SolverError("function values are left over.")
+            for gram, size in enumerate(requirement.space.sizes):
+                prove_semidefinite(total.exact_matrix(gram, size))
+
+
+def certify(program: SemidefiniteProgram) -> Certificate:
+    """A certificate that a program can be satisfied in which nothing costs anything."""
+    return verified(program, program.solve().numbers.tolist())
+
+
+def verified(program: SemidefiniteProgram, numbers: Sequence[float]) -> Certificate:
+    """The certificate that these numbers make, checked; an error where they prove nothing.
+
+    Args:
+        program: what is to be satisfied.
+        numbers: the unknowns, right up to rounding: `Certificate.rounded` of an earlier run, or a solver's.
+
+    Returns:
+        The certificate.
+    """
+    if len(numbers) != len(program.costs):
+        raise SolverError(f"{len(numbers)} numbers were given for {len(program.costs)} unknowns.")
+    whole = [Fraction(number) for number in numbers]
+    for unknown in program.nonnegative:
+        whole[unknown] = max(whole[unknown], Fraction(0))
+    for requirement in program.requirements:
+        _balance(requirement, whole, set(program.nonnegative))
+    certificate = Certificate(program, tuple(whole))
+    certificate.check()
+    return certificate
+
+
+def _balance(requirement: Requirement, numbers: list[Fraction], nonnegative: set[int]) -> None:
+    """Remove what rounding left of the function values, by multipliers that only grow.
+
+    A multiplier that counts one function value, and at most one other, moves what is left of the one to the other, or
+    away. Values are emptied along a tree of such moves, those furthest from its root first.
+    """
+    counts = {unknown: form.value_counts() for unknown, form in requirement.terms}
+    moves: dict[
+        tuple[int, int | None], dict[bool, int]
+    ] = {}  # from, to: the multiplier for a positive or negative rest
+    for unknown, each in counts.items():
+        if len(each) <= 2:
+            for value, count in each.items():
+                other = next((number for number in each if number != value), None)
+                usable = moves.setdefault((value, other), {})
+                usable[count < 0] = unknown
+                if unknown not in nonnegative:
+                    usable[count > 0] = unknown
+    order: list[int | None] = [None]
+    target: dict[int, int | None] = {}
+    for end in order:
+        for (value, other), usable in moves.items():
+            if other == end and len(usable) == 2 and value not in target:
+                target[value] = end
+                order.append(value)
+    left = requirement.total(numbers).value_counts()
+    for value in reversed(list(target)):
+        rest = left.get(value, Fraction(0))
+        if rest:
+            unknown = moves[value, target[value]][rest > 0]
+            change = -rest / counts[unknown][value]
+            numbers[unknown] += change
+            for number, count in counts[unknown].items():
+                left[number] = left.get(number, Fraction(0)) + change * count
+
+
+def prove_semidefinite(matrix: list[list[Fraction]]) -> None:
+    """Show that a symmetric matrix of fractions is positive semidefinite, or raise an error.
+
+    >>> prove_semidefinite([[Fraction(2), Fraction(1)], [Fraction(1), Fraction(1)]])
+    >>> prove_semidefinite([[Fraction(1), Fraction(2)], [Fraction(2), Fraction(1)]])
+    Traceback (most recent call last):
+        ...
+    fedlin.theory.exact.semidefinite.SolverError: ...
+    """
+    kept = _independent_rows(matrix)
+    size = len(kept)
+    if not size:
+        return
+    # Scaled by powers of two to about one on the diagonal, which changes no sign.
+    halves = [_exponent(matrix[row][row]) // 2 for row in kept]
+    scaled = [
+        [matrix[row][column] / Fraction(2) ** (i + j) for j, column in zip(halves, kept, strict=True)]
+        for i, row in zip(halves, kept, strict=True)
+    ]
+    rounded = np.array([[float(entry) for entry in row] for row in scaled])
+    least = float(np.linalg.eigvalsh(rounded)[0])
+    if least <= 0:
+        raise SolverError(f"a matrix is not positive semidefinite (least eigenvalue {least:.3g}).")
+    try:
+        factor = np.linalg.cholesky(rounded - least / 2 * np.eye(size))
+    except np.linalg.LinAlgError as cause:
+        raise SolverError(f"a matrix is too close to indefinite (least eigenvalue {least:.3g}).") from cause
+    whole = np.array([[int(entry * 2**_BITS) for entry in row] for row in factor.tolist()], dtype=object)
+    product = whole @ whole.T
+    for row in range(size):
+        rest = [scaled[row][column] - Fraction(product[row, column], 4**_BITS) for column in range(size)]
+        if rest[row] < sum(abs(entry) for column, entry in enumerate(rest) if column != row):
+            raise SolverError(f"a matrix could not be proved positive semidefinite (least eigenvalue {least:.3g}).")
+
+
+def _independent_rows(matrix: list[list[Fraction]]) -> list[int]:
+    """The rows without those that are combinations of others: where Av = 0, one row in which v is not zero.
+
+    Such v exist where nothing depends on a vector, or where a method cannot tell f_i from f_i plus a linear function.
+    """
+    kept = [row for row, line in enumerate(matrix) if any(line)]
+    rounded = np.array([[float(matrix[row][column]) for column in kept] for row in kept])
+    scale = np.sqrt(np.maximum(np.diag(rounded), np.finfo(float).tiny)) if kept else np.ones(0)
+    values, vectors = np.linalg.eigh(rounded.reshape(len(kept), len(kept)) / np.outer(scale, scale))
+    span = vectors[:, values <= _BLIND] / scale[:, None]
+    pivots: list[int] = []
+    for column in range(span.shape[1]):  # to reduced columns, each with a one where the others have zeros
+        free = np.abs(span[:, column])
+        free[pivots] = 0
+        pivot = int(np.argmax(free))
+        pivots.append(pivot)
+        span[:, column] /= span[pivot, column]
+        others = [other for other in range(span.shape[1]) if other != column]
+        span[:, others] -= np.outer(span[:, column], span[pivot, others])
+    for column, pivot in enumerate(pivots):
+        v = [Fraction(entry).limit_denominator(_SIMPLE) for entry in span[:, column]]
+        if all(sum(matrix[row][place] * entry for place, entry in zip(kept, v, strict=True)) == 0 for row in kept):
+            pivots[column] = kept[pivot]
+        else:
+            pivots[column] = -1
+    return [row for row in kept if row not in pivots]
+
+
+def _exponent(value: Fraction) -> int:
+    return value.numerator.bit_length() - value.denominator.bit_length() if value > 0 else 0

@@ -1,0 +1,96 @@
+"""A component of FLARE's server process that lets a site reach the server and nobody else.
+
+All connections of a federation end at the server, which passes messages on by the names in their headers. FLARE lets a
+site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
+this filter a message is dropped unless the certificate of the connection it came on allows it: a site's message has to
+be for the server, in the site's own name, and no command of FLARE's network manager; who is not a site in the server's
+settings, be it that it was one, is not heard at all. The settings are those of the latest run.
+"""
+
+import logging
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.message import Message
+
+_SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
+_COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
+_log = logging.getLogger(__name__)
+
+
+class SiteFilter(FLComponent):  # type: ignore[misc] # FLARE has no types
+    """Installs the filter when the server starts."""
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """FLARE's hook."""
+        if event_type == EventType.SYSTEM_START:
+            kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
+            core = fl_ctx.get_engine().get_cell().core_cell
+            host = core.identity_resolver.resolve(_SERVER)
+            core.add_incoming_filter("*", "*", _Filter(host, kit / "federation.toml").check)
+
+
+class _Filter:
+    """Knows the server by the name in its certificate, and the sites by the server's settings, as they are now."""
+
+    def __init__(self, host: str, settings: Path) -> None:
+        self.host = host
+        self.settings = settings
+        self._read: tuple[float, set[str]] = (0.0, set())
+
+    def sites(self) -> set[str] | None:
+        """The names in the settings' table of sites; None before the first run."""
+        try:
+            changed = self.settings.stat().st_mtime
+        except FileNotFoundError:
+            return None
+        if changed != self._read[0]:
+            tables = tomllib.loads(self.settings.read_text(encoding="utf-8"))
+            self._read = changed, set(tables.get("sites", {}))
+        return self._read[1]
+
+    def check(self, message: Message) -> Message | None:
+        """None for a message that may go on; a message in its place for one that FLARE is to drop."""
+        sender = str(message.get_prop(MessagePropKey.COMMON_NAME))
+        if sender == self.host:
+            return None
+        header = message.get_header
+        request = header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ
+        sites = self.sites()
+        reason = refusal(
+            sender,
+            "@" not in sender if sites is None else sender in sites,
+            str(header(MessageHeaderKey.ORIGIN)),
+            str(header(MessageHeaderKey.DESTINATION)),
+            request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,
+        )
+        if reason is None:
+            return None
+        _log.warning("dropped a message of %s: %s", sender, reason)
+        return Message()
+
+
+def refusal(sender: str, site: bool, origin: str, destination: str, command: bool) -> str | None:
+    """Why a message of this sender may not go on; None where it may.
+
+    >>> refusal("south", True, "south.job", "server.job", command=False)
+    >>> refusal("south", True, "south.job", "north.job", command=False)
+    'it is for north.job, and sites reach the server alone'
+    >>> refusal("south", True, "server.job", "server", command=False)
+    'it is in the name of server.job'
+    """
+    family = origin.partition(".")[0]
+    if command:
+        return "it is a command to FLARE's processes"
+    if destination.partition(".")[0] != _SERVER:
+        return f"it is for {destination}, and sites reach the server alone"
+    if site:
+        return None if family == sender else f"it is in the name of {origin}"
+    if "@" in sender:  # FLARE's users, who have names of their own in every session
+        return None if family != _SERVER else f"it is in the name of {origin}"
+    return "it is not a site of this federation"

@@ -1,0 +1,98 @@
+"""Messages signed with the sender's certificate, so that who sent one is proven whatever carried it.
+
+What carries a message may name the wrong sender: NVIDIA FLARE routes by a name in the message, which a participant that
+runs software of its own can write. A signature covers the job, the site, the phase and the bytes, so that a message is
+accepted from the server of the federation alone, by the site it was meant for, in the job it was sent in; a reply also
+covers the signature of its request. Keys are RSA, signatures PSS with SHA-256.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import Certificate, load_pem_x509_certificate
+from cryptography.x509.oid import NameOID
+
+from fedlin.errors import WireError
+
+_PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
+_DIGEST = SHA256()
+
+
+class Context(NamedTuple):
+    """What a message is about, besides its bytes: who signs it and who checks it must mean the same."""
+
+    job: str
+    site: str
+    phase: str
+    request: bytes = b""  # the signature of the request that a reply answers
+
+    def statement(self, message: bytes) -> bytes:
+        """The bytes that are signed; JSON has no zero byte, so that no two messages have the same."""
+        return json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode() + b"\0" + message
+
+
+class Signer:
+    """One participant's certificate and key, `role`.crt and `role`.key in its startup folder."""
+
+    def __init__(self, startup: Path, role: str) -> None:
+        self.certificate = (startup / f"{role}.crt").read_bytes()
+        key = load_pem_private_key((startup / f"{role}.key").read_bytes(), password=None)
+        if not isinstance(key, RSAPrivateKey):
+            raise WireError(f"{startup / role}.key is not an RSA key: make keys with fedlin federation.")
+        self._key = key
+
+    def sign(self, context: Context, message: bytes) -> bytes:
+        """The signature of a message."""
+        return self._key.sign(context.statement(message), _PADDING, _DIGEST)
+
+
+class Sender:
+    """Who alone may have sent a message: the holder of a certificate of the authority `root` in this name."""
+
+    def __init__(self, root: bytes, name: str) -> None:
+        self.name = name
+        self._root = root
+        self._key: RSAPublicKey | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether its certificate has been seen."""
+        return self._key is not None
+
+    def introduce(self, certificate: bytes) -> None:
+        """Take the sender's certificate if it was signed by the authority, is of these days and in its name."""
+        try:
+            shown = issued(certificate, self._root)
+        except (ValueError, TypeError, InvalidSignature) as cause:
+            raise WireError(f"the certificate of {self.name} was not signed by this federation's authority.") from cause
+        first, last = shown.not_valid_before_utc, shown.not_valid_after_utc
+        if not first <= datetime.now(UTC) <= last:
+            raise WireError(f"the certificate of {self.name} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}.")
+        names = [entry.value for entry in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        key = shown.public_key()
+        if names != [self.name] or not isinstance(key, RSAPublicKey):
+            raise WireError(f"the certificate is in the name of {names}, and {self.name} was expected.")
+        self._key = key
+
+    def check(self, context: Context, message: bytes, signature: bytes) -> None:
+        """Refuse a message that this sender did not sign."""
+        if self._key is None:
+            raise WireError(f"the message came without a certificate of {self.name}.")
+        try:
+            self._key.verify(signature, context.statement(message), _PADDING, _DIGEST)
+        except InvalidSignature as cause:
+            raise WireError(f"{self.name} did not sign this message for this site, job and phase.") from cause
+
+
+def issued(certificate: bytes, root: bytes) -> Certificate:
+    """The certificate, if the authority `root` signed it, both as PEM; otherwise an error of `cryptography`."""
+    shown = load_pem_x509_certificate(certificate)
+    shown.verify_directly_issued_by(load_pem_x509_certificate(root))
+    return shown

@@ -1,0 +1,117 @@
+"""A federation in which one site attacks another, one site's file fails on its data, and a local user knocks."""
+
+import json
+import stat
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+
+import psutil
+
+import fedlin
+import local_user
+from fedlin.deploy.flare.local_federation import LocalFederation
+from fedlin.deploy.flare.processes import Process
+from fedlin.deploy.project import Project
+from fedlin.deploy.settings import read_settings
+from fedlin.deploy.site_template import client_text
+from fedlin.deploy.status import lines
+from hostile_site import ATTACKS, VICTIM
+from local_flare import importable, template
+from template_data import drawn_problem
+
+pytestmark = pytest.mark.slow
+ROUNDS = 20
+FAILING = """
+from pathlib import Path
+if not Path(__file__).with_name("failed").exists():
+    Path(__file__).with_name("failed").touch()
+    raise ValueError("the row of patient 4711 has no age")
+"""
+
+
+class Attacked:
+    """What came of it."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.end: dict[str, Any] = {}
+        self.local_user: dict[str, str] = {}  # what FLARE's processes said to somebody without a certificate
+
+    def knock(self, federation: LocalFederation) -> None:
+        """Once the processes listen: on every port that no site is to connect to."""
+        processes = {"server": federation.server, VICTIM: federation.sites[VICTIM]}
+        ports = {name: inner_ports(process) for name, process in processes.items()}
+        if self.local_user or not all(ports.values()):
+            return
+        for name, (port, *_) in ports.items():
+            command = [sys.executable, local_user.__file__, str(port), name]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            self.local_user[name] = done.stdout.strip()
+
+
+def inner_ports(process: Process) -> list[int]:
+    """Where the process listens, besides the server's own port."""
+    settings = process.kit / "startup" / "fed_server.json"
+    target = json.loads(settings.read_text())["servers"][0]["service"]["target"] if settings.exists() else ":0"
+    public = int(target.rpartition(":")[2])
+    connections = [one for member in process.members() for one in member.net_connections(kind="inet")]
+    return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN and one.laddr.port != public]
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
+    """North is the victim, south attacks, west's file fails once; all the while the run goes on."""
+    folder = tmp_path_factory.mktemp("hostile") / "federation"
+    found = Attacked(template(folder, ["north", "south", "west"], {"rounds = 200": f"rounds = {ROUNDS}"}))
+    (found.project.site("south") / "client.py").write_text("from hostile_site import WEIGHT, problem\n")
+    (found.project.site("west") / "client.py").write_text(FAILING + client_text("west", 2))
+    federation = LocalFederation(found.project)
+    with importable():
+        found.end = federation.run(lambda now: found.knock(federation))
+    return found
+
+
+def test_no_site_reads_another_nor_ends_its_processes(attacked: Attacked) -> None:
+    """Neither by FLARE's own calls nor in the server's name; and the run is what it would have been."""
+    found = json.loads((attacked.project.site("south") / ATTACKS).read_text())
+    assert set(found) == {"call", "call in the server's name", "end the victim", "end the server"}
+    assert all(isinstance(outcome, str) and outcome != "ok" for outcome in found.values()), found
+    dropped = (attacked.project.server / "process.log").read_text(errors="replace")
+    for told in (f"it is for {VICTIM}.", "it is a command to FLARE's processes"):
+        assert f"dropped a message of south: {told}" in dropped
+    assert not any((attacked.project.site(VICTIM) / "state").glob("*65766c69*"))  # no state of the run called evil
+    assert attacked.end == {"status": "done", "rounds": ROUNDS}
+    settings = read_settings(attacked.project.folder)
+    expected = fedlin.simulate(settings.algorithm, drawn_problem(3), settings.plan, ROUNDS, seed=settings.seed)
+    np.testing.assert_allclose(np.load(attacked.project.server / "model.npy"), expected.x, rtol=1e-10, atol=1e-10)
+
+
+def test_what_fails_at_a_site_leaves_its_text_there(attacked: Attacked) -> None:
+    """The server has its type and a number, which the site's log has with the text; then the run goes on."""
+    server = attacked.project.server
+    faults = [line for line in lines(server) if line.get("event") == "fault" and line["client"] == "west"]
+    assert [(fault["kind"], fault["round"]) for fault in faults] == [("refused", 0)]
+    reference = faults[0]["why"].partition("[reference ")[2].split()[0]
+    log = (attacked.project.site("west") / "fedlin.log").read_text()
+    assert f"reference {reference}: the row of patient 4711 has no age" in log
+    written = [path for path in server.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert not [path for path in written if b"4711" in path.read_bytes()]
+
+
+def test_nobody_without_a_certificate_joins_from_the_same_machine(attacked: Attacked) -> None:
+    assert attacked.local_user.keys() == {"server", VICTIM}
+    assert "ok" not in attacked.local_user.values(), attacked.local_user
+
+
+def test_what_a_federation_writes_is_its_owner_s_alone(attacked: Attacked) -> None:
+    kits = [attacked.project.server, *map(attacked.project.site, attacked.project.sites)]
+    for kit in kits:
+        assert stat.S_IMODE(kit.stat().st_mode) == 0o700
+        assert not [path for path in kit.rglob("*") if path.stat().st_mode & 0o077]
