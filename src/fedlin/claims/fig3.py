@@ -58,7 +58,7 @@ def check(setting: Setting) -> Outcome:
         expected = "rising with δ, every draw"
         rows.append(Row(f"{family}: median floors for {', '.join(sparse)}", words, expected, bool(ordered.all())))
     straight = [
-        straightness(curve, max(1e-24, 10 * level))
+        straightness(curve, max(1e-24, 3 * level))
         for key, curves in runs.curves.items()
         for curve, level in zip(curves, floor[key], strict=True)
     ]
