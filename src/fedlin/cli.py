@@ -105,6 +105,7 @@ def _reproduce(
 
     from fedlin.cache import keep_compiled
     from fedlin.claims import OPEN, Setting, select, verdicts
+    from fedlin.report.notices import in_one_line
     from fedlin.report.page import write_report
     from fedlin.report.report_folder import check_folder
     from fedlin.report.terminal import show
@@ -112,25 +113,26 @@ def _reproduce(
     if draws is None:
         draws = 2 if quick else 8
     setting = Setting(draws, rounds, quick)
-    # Unless named, what goes beyond the paper is left to a full run.
-    claims = [claim for claim in select(ids) if ids or not quick or claim.section != OPEN]
+    # Unless named, what takes minutes is left out, and what goes beyond the paper is left to a full run.
+    claims = [claim for claim in select(ids) if ids or not (claim.by_name or (quick and claim.section == OPEN))]
     check_folder(out)
     keep_compiled()
     # With --json the progress goes to stderr, and stdout carries the document alone.
-    finished = show(verdicts(claims, setting, jobs), len(claims), Console(stderr=as_json))
+    # A full run also shows that the checks can fail: each is tried with wrong methods.
+    finished = show(verdicts(claims, setting, jobs, notices=not quick), len(claims), Console(stderr=as_json))
     order = [claim.id for claim in claims]
     found = sorted(finished, key=lambda verdict: order.index(verdict.id))
     page = write_report(found, out, command=_command(ids, setting), pictures=not quick)
     if as_json:
         document = {
             "version": version("fedlin"),
-            "setting": vars(setting),
+            "setting": {"draws": setting.draws, "rounds": setting.rounds, "quick": setting.quick},
             "report": str(page),
             "verdicts": [verdict.as_dict() for verdict in found],
         }
         typer.echo(json.dumps(document, indent=2))
     else:
-        typer.echo(f"Report: {page}")
+        typer.echo("\n".join(filter(None, (in_one_line(found), f"Report: {page}"))))
     if any(verdict.failed for verdict in found):
         raise typer.Exit(1)
 

@@ -193,3 +193,21 @@ def first(values: Array, target: float, measure: str = "gap") -> int | None:
     """
     reached = np.flatnonzero(column(measure).reached(values, target))
     return int(reached[0]) if reached.size else None
+
+
+def log_line(curve: NDArray[Any], start: int = 0) -> tuple[float, float]:
+    """The straight line through the logarithm of a curve, by least squares.
+
+    Args:
+        curve: Positive numbers, one a round.
+        start: The first round that counts.
+
+    Returns:
+        Its slope a round, and its level at round 0.
+
+    >>> slope, level = log_line(4.0 * 0.5 ** np.arange(20))
+    >>> round(np.exp(slope), 6), round(np.exp(level), 6)
+    (0.5, 4.0)
+    """
+    slope, level = np.polyfit(np.arange(start, len(curve)), np.log(curve[start:]), 1)
+    return float(slope), float(level)

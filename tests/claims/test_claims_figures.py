@@ -9,7 +9,8 @@ import pytest
 from fedlin import problems
 from fedlin.algorithms import fedlin
 from fedlin.claims import Setting, find
-from fedlin.claims.common.draws import floors, least_squares, least_squares_steps, logistic, rate, stack, summary
+from fedlin.claims.common.curves import fall, floors, stack, summary
+from fedlin.claims.common.instances import least_squares, least_squares_steps, logistic
 from fedlin.claims.common.stability import examine, hessians
 from fedlin.claims.eq_nova import derived, printed
 from fedlin.claims.fig5 import arrives
@@ -39,7 +40,10 @@ def test_logistic_regression_fails_only_where_the_minimiser_repels() -> None:
     found = verdict("fig5")
     assert not found.failed
     assert 0 < found.held <= found.draws
-    assert {row.what: row.measured for row in found.rows}["draws that fail although x* attracts"] == "0"
+    decided = next(row for row in found.rows if row.what == "draws that do other than this says")
+    assert decided.ok
+    assert decided.premise
+    assert "The paper says always; we see" in found.findings[0]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,18 @@ def test_two_runs_give_the_same_numbers() -> None:
     assert dataclasses.replace(first, seconds=0, figures=()) == dataclasses.replace(second, seconds=0, figures=())
     for one, two in zip(curves(first.figures[0]), curves(second.figures[0]), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("id", ["fig1", "fig2", "fig3", "fig5", "fig6", "fig7"])
+def test_what_the_paper_leaves_open_is_marked_as_our_choice(id: str) -> None:
+    chosen = {name for name in verdict(id).setting if name.endswith("(our choice)")}
+    assert {"start (our choice)", "rounds (our choice)"} <= chosen
+
+
+def test_scaffold_leaves_x_star_by_the_control_variates_of_the_round_before() -> None:
+    rows = {row.what: row for row in verdict("fixed-point").rows}
+    assert any("leads to x*" in what and row.premise and row.ok for what, row in rows.items())
+    assert sum("SCAFFOLD" in what for what in rows) >= 3
 
 
 def test_the_erratum_is_told() -> None:
@@ -122,6 +138,6 @@ def test_a_diverged_run_counts_as_infinitely_far() -> None:
 def test_levels_rates_and_arrivals() -> None:
     t = np.arange(101.0)
     falling, stuck = 0.9**t, np.maximum(0.5**t, 1e-3)
-    assert rate(falling) == pytest.approx(0.9)
+    assert np.exp(-fall(falling)) == pytest.approx(0.9)
     assert floors(np.array([stuck]))[0] == 1e-3
     assert arrives(np.array([falling, stuck])).tolist() == [True, False]

@@ -123,7 +123,7 @@ def fake(id: str, outcome: Outcome | BaseException, should_hold: bool = True) ->
 HOLDS = fake("holds", Outcome(rows=(Row("gap", "1e-16", "< 1e-12", ok=True),), figures=(one_panel(),)))
 PARTLY = fake("partly", Outcome(rows=(), held=3, draws=4))
 EXPECTED = fake("expected", Outcome(rows=(Row("gap", "1", "0", ok=False),)), should_hold=False)
-OVERRULED = fake("overruled", Outcome(rows=(), held=0, should_hold=False))
+SKIPPED = fake("skipped", Outcome(rows=(), skipped="no data"))
 RAISES = fake("raises", RuntimeError("no\nluck"))
 STOPPED = fake("stopped", KeyboardInterrupt())
 
@@ -150,7 +150,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     ("given", "code"),
     [
         ((HOLDS,), 0),
-        ((HOLDS, EXPECTED, OVERRULED), 0),
+        ((HOLDS, EXPECTED, SKIPPED), 0),
         ((HOLDS, PARTLY), 1),
         ((RAISES, HOLDS), 1),
     ],
@@ -210,8 +210,8 @@ def test_version() -> None:
     [
         (["--draws", "0"], "draws must be at least 1, not 0"),
         (["--rounds", "-1"], "rounds must be at least 1, not -1"),
-        (["hold"], "no claim is called 'hold'; did you mean 'holds'?"),
-        (["--list", "hold"], "no claim is called 'hold'; did you mean 'holds'?"),
+        (["hold"], "no claim is called 'hold' (did you mean 'holds'?)"),
+        (["--list", "hold"], "no claim is called 'hold' (did you mean 'holds'?)"),
         (["--out", "theirs"], "theirs holds files that are not a report; name a new or an empty folder"),
         (["--out", "theirs/file"], "theirs/file is a file or a link; name another folder"),
         (

@@ -1,6 +1,7 @@
 """Verdicts, pictures, and the report's files; the page itself is opened in test_report_browser."""
 
 import csv
+import dataclasses
 import json
 import re
 from itertools import pairwise
@@ -13,11 +14,12 @@ from matplotlib import rcParams
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.matplotlib_figures import draw, save
+from fedlin.report.notices import LEAD, in_one_line, listing, matrix
 from fedlin.report.page import write_report
 from fedlin.report.plotly_figures import plots
 from fedlin.report.report_folder import MARKER, check_folder, staged
 from fedlin.report.style import band, styles
-from fedlin.report.verdict import Row, Verdict
+from fedlin.report.verdict import Notice, Row, Verdict
 from report_samples import one_panel, three_panels, two_panels, verdicts
 
 FIGURES = [one_panel(), two_panels(), three_panels()]
@@ -67,7 +69,41 @@ def test_verdicts_go_into_json_without_their_pictures() -> None:
         "measured": "0.083",
         "expected": "",
         "ok": None,
+        "premise": False,
     }
+
+
+class TestNotices:
+    BY, PREMISE = Notice("ascends", "gap: 2", "not it", ""), Notice("stale", "", "a round: 0.1", "A delay is nothing.")
+    PASSES, SLIPS = Notice("third", "", "", "Smaller steps converge."), Notice("still", "", "", "")
+
+    def test_a_claim_fails_where_a_wrong_method_slips_through(self) -> None:
+        good = dataclasses.replace(verdict(True), notices=(self.BY, self.PREMISE, self.PASSES))
+        assert good.holds
+        assert not good.failed
+        assert dataclasses.replace(good, notices=(self.BY, self.SLIPS)).failed
+
+    def test_a_broken_premise_fails_a_claim_that_was_expected_to(self) -> None:
+        broken = Row("round maps", "2 apart", "1e-10", ok=False, premise=True)
+        given = Verdict("v", "V", "So.", {}, (broken,), held=0, should_hold=False)
+        assert given.failed
+
+    def test_the_page_shows_what_each_claim_notices(self) -> None:
+        given = [dataclasses.replace(verdict(True), notices=(self.BY, self.PREMISE, self.PASSES)), verdict(True)]
+        shown = matrix(given)
+        assert [shown.count(mark) - LEAD.count(mark) for mark in "●○–"] == [1, 1, 1]
+        assert "3 wrong methods tried on 1 claims" in shown
+        assert "0 slip through" in in_one_line(given)
+        details = listing(given[0])
+        assert "gap: 2" in details
+        assert "A delay is nothing. Noticed by: a round: 0.1." in details
+        assert listing(given[1]) == ""
+        assert matrix(given[1:]) == in_one_line(given[1:]) == ""
+
+    def test_a_skipped_claim_neither_holds_nor_fails(self) -> None:
+        given = Verdict("v", "V", "So.", {}, (), skipped="no data")
+        assert (given.holds, given.failed, given.judgement, given.grade) == (False, False, "skipped", "noted")
+        assert given.key == "no data"
 
 
 def test_a_label_looks_the_same_in_every_panel_and_like_no_other() -> None:

@@ -45,7 +45,7 @@ SINGULAR = problems.quadratic(np.array([np.diag([4.0, 0.0]), np.diag([2.0, 0.0])
         (theory.nonconvex, 1 / (26 * L)),
         (theory.polyak_lojasiewicz, 1 / (26 * L)),
         (theory.noisy, 1 / (12 * L)),
-        (lambda p, tau: theory.noisy(p, tau, 0.9 / (6 * L)), 0.9 / (6 * L)),
+        (lambda p, tau: theory.noisy(p, tau, 0.9 / (12 * L)), 0.9 / (12 * L)),
         (lambda p, tau: theory.server_sparse(p, tau, 4.0), 1 / (8 * L)),
         (lambda p, tau: theory.server_sparse(p, tau, 2.5), 1 / (2 * (2 + sqrt(2.5)) * L)),
         (lambda p, tau: theory.server_feedback(p, tau, 2.5), 1 / (180 * L)),
@@ -93,7 +93,8 @@ def test_step_sizes_of_other_methods() -> None:
     root = int(np.rint(np.sqrt(KAPPA)))
     expected: list[tuple[Plan, Any, Any]] = [
         (theory.diana(PROBLEM, 1.6), 1, 1 / (4.2 * L)),  # 6ω/m = 3.2
-        (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (10 * L * TAU)),
+        (theory.fedcomgate(PROBLEM, TAU, 1.5, 2.0), TAU, 1 / (20 * L * TAU)),
+        (theory.fedcomgate(PROBLEM, TAU, 0.25, 0.5), TAU, 1 / (5 * L * TAU)),
         (theory.gradient_tracking(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),
         (theory.gradient_tracking(PROBLEM, TAU, 0.5), TAU, 1 / (2 * L * TAU)),
         (theory.flanp(PROBLEM, TAU, 2.0), TAU, 1 / (4 * L * TAU)),
@@ -131,9 +132,9 @@ def test_decaying_steps_follow_their_formula_and_stay_below_the_limit() -> None:
     assert plan.tau.shape == plan.eta.shape == (50, M)
     eta_bar = plan.eta * TAU[None]
     np.testing.assert_allclose(
-        eta_bar, (4 / (MU * (np.arange(50) + 25 * KAPPA)))[:, None] * np.ones((1, M)), rtol=1e-13
+        eta_bar, (4 / (MU * (np.arange(50) + 48 * KAPPA)))[:, None] * np.ones((1, M)), rtol=1e-13
     )
-    assert np.all(eta_bar < 1 / (6 * L))
+    assert np.all(eta_bar <= 1 / (12 * L) * (1 + 1e-15))
     assert np.all(np.diff(eta_bar, axis=0) < 0)
 
 
@@ -208,7 +209,7 @@ def test_decaying_bound_is_an_induction(sigma_squared: float) -> None:
     assert curve[0] >= distance0
     one_more = (1 - eta_bar * MU / 2) * curve[:-1] + 25 * eta_bar**2 * sigma_squared
     assert np.all(one_more <= curve[1:])
-    t0 = 25 * KAPPA
+    t0 = 48 * KAPPA
     assert curve[0] * t0 == pytest.approx(max(400 * sigma_squared / MU**2, t0 * distance0), rel=1e-12)
     np.testing.assert_allclose(curve * (np.arange(rounds + 1) + t0), curve[0] * t0, rtol=1e-12)  # O(1/T)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly, take_mean
+from fedlin.checks import real
 from fedlin.core import Algorithm, Local, Message, Phase, Requirement, Vector
 
 
@@ -22,18 +23,30 @@ class ScaffnewClient(NamedTuple):
 
 
 @factory()
-def scaffnew() -> Algorithm[ModelOnly, ScaffnewClient]:
+def scaffnew(probability: float | None = None) -> Algorithm[ModelOnly, ScaffnewClient]:
     """x_i ← x_i - γ(∇f_i(x_i) - h_i) until a coin of probability p falls; then x = mean, h_i ← h_i + (p/γ)(x - x̂_i).
 
     γ is the plan's η and p is 1/τ: the plan's τ is the mean number of local steps, not a fixed one.
 
+    Args:
+        probability: p itself. The plan's τ are then the numbers of local steps that were drawn, one for each round, so
+            that a run can be replayed from its log without its coins.
+
+    Returns:
+        The method.
+
     >>> scaffnew().name
     'scaffnew'
     """
+    if probability is not None:
+        real("probability", probability, lambda value: 0 < value <= 1, "a number in (0, 1]")
 
     def move_locally(state: ScaffnewClient, x: Vector, local: Local) -> tuple[ScaffnewClient, Message]:
-        p = 1 / local.tau.astype(x.dtype)
+        p = 1 / local.tau.astype(x.dtype) if probability is None else jnp.asarray(probability, x.dtype)
         h = state.h + p / local.eta * (x - state.sent)
+        if probability is not None:
+            y = local.descend(x, shift=-h)
+            return ScaffnewClient(h, y), y
         # Steps up to and with the first success of a coin that falls the same way for all; with p = 1, log(1 - p) = -∞.
         # In one precision for every model, so that the coin falls the same way whatever x is.
         luck = 1 - jax.random.uniform(local.shared_key, (), jnp.float32)  # in (0, 1]
@@ -42,7 +55,7 @@ def scaffnew() -> Algorithm[ModelOnly, ScaffnewClient]:
         return ScaffnewClient(h, y), y
 
     return Algorithm(
-        "scaffnew",
+        "scaffnew" if probability is None else f"scaffnew(probability={probability:g})",
         ModelOnly,
         lambda x: ScaffnewClient(0 * x, x),
         (Phase("model", lambda state: state.x, move_locally, take_mean),),

@@ -11,26 +11,38 @@ from fedlin.report.verdict import Verdict
 
 ALONE = "open-models"  # takes as long as a section and shares no program with one
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
-LONGEST = (ALONE, OPEN, "Figures", "Rates without compression", "Compression", "How tight the theory is")
+LONGEST = (ALONE, OPEN, "Figures", "Compression", "Rates without compression")
 
 
-def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1) -> Iterator[Verdict]:
-    """Check the claims on `jobs` processes; with one they come in order, with more as they finish."""
+def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: bool = False) -> Iterator[Verdict]:
+    """Check claims, each as soon as a process is free.
+
+    Args:
+        claims: Which.
+        setting: How much work to spend on each.
+        jobs: How many processes; with one the claims come in order, with more as they finish.
+        notices: Whether every claim is tried with wrong methods too.
+
+    Returns:
+        The verdicts.
+    """
     # The claims of a section share compiled programs, which processes cannot.
     names = sorted({_share(claim) for claim in claims}, key=_rank)
     sections = [[claim.id for claim in claims if _share(claim) == name] for name in names]
     jobs = min(jobs, len(sections))
     if jobs <= 1:
-        yield from (claim.attempt(setting) for claim in claims)
+        yield from (claim.attempt(setting, notices) for claim in claims)
         return
     # Each process is one of several already, so its linear algebra and its runs keep to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
+    if setting.quick:  # programs run for less than they take to compile, so they are compiled as they come
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     # A fresh interpreter each: JAX's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()
     with context.Pool(jobs, initializer=_begin, initargs=(finished,)) as pool:
-        pool.map_async(_attempt, [(ids, setting) for ids in sections], chunksize=1)
+        pool.map_async(_attempt, [(ids, setting, notices) for ids in sections], chunksize=1)
         for _ in claims:
             yield finished.get()
 
@@ -54,8 +66,8 @@ def _begin(finished: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _attempt(task: tuple[list[str], Setting]) -> None:
+def _attempt(task: tuple[list[str], Setting, bool]) -> None:
     # A claim is sent by its name: the function behind it cannot travel.
-    ids, setting = task
+    ids, setting, notices = task
     for name in ids:
-        _finished.put(find(name).attempt(setting))
+        _finished.put(find(name).attempt(setting, notices))

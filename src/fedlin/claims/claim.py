@@ -1,18 +1,23 @@
 """What a claim is, and how the claims of a package are found."""
 
-import difflib
 import importlib
 import pkgutil
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+
+from fedlin import algorithms
+from fedlin.checks import did_you_mean
+from fedlin.claims.common.wrong_methods import EXCLUDED, Method, wrong_method
+from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Figure
-from fedlin.report.verdict import Row, Verdict
+from fedlin.report.verdict import Notice, Row, Verdict
 
 T = TypeVar("T")
 OPEN = "What the paper leaves open"  # the section of what goes beyond the paper
@@ -20,11 +25,15 @@ OPEN = "What the paper leaves open"  # the section of what goes beyond the paper
 
 @dataclass(frozen=True)
 class Setting:
-    """How much work to spend: random draws a claim, rounds (None: the claim's own), quick or full."""
+    """How much work to spend: random draws a claim, rounds (None: the claim's own), quick or full.
+
+    `stand_in`, where given, is tested in place of the library's FedLin.
+    """
 
     draws: int = 8
     rounds: int | None = None
     quick: bool = False
+    stand_in: Method | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -40,12 +49,21 @@ class Setting:
         """
         return quick if self.quick else full
 
+    def fedlin(self, **links: Any) -> Algorithm[Any, Any]:
+        """The method that claims about FedLin test, with these links.
+
+        >>> Setting().fedlin().name
+        'fedlin'
+        """
+        # Looked up in every call, so that whatever the package exports as FedLin is what gets tested.
+        return (self.stand_in or algorithms.fedlin)(**links)
+
 
 @dataclass(frozen=True)
 class Outcome:
     """What a check measured: `held` of `draws` instances met it, the rows say by how much.
 
-    `should_hold`, where it is not None, overrules what the claim says of itself.
+    `skipped` says why nothing was checked, where that is so.
     """
 
     rows: tuple[Row, ...]
@@ -54,7 +72,7 @@ class Outcome:
     draws: int = 1
     figures: tuple[Figure, ...] = ()
     findings: tuple[str, ...] = ()
-    should_hold: bool | None = None
+    skipped: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.held <= self.draws or self.draws < 1:
@@ -81,18 +99,49 @@ class Claim:
     order: int
     should_hold: bool
     check: Check
+    wrong: Mapping[str, str] = field(default_factory=dict)  # methods it must notice; why not, where it need not
+    by_name: bool = False  # left out of a run of all claims, since it takes long
 
     def run(self, setting: Setting | None = None) -> Verdict:
         """Check the claim and time it."""
         start = time.perf_counter()
-        outcome = self.check(setting or Setting())
+        with np.errstate(all="ignore"):  # a run that diverges is a result like any other
+            outcome = self.check(setting or Setting())
         return self._verdict(outcome, time.perf_counter() - start)
 
-    def attempt(self, setting: Setting | None = None) -> Verdict:
-        """As `run`, but an exception becomes a verdict that carries its message."""
+    def notices(self, methods: Sequence[str] | None = None) -> tuple[Notice, ...]:
+        """What the claim says when wrong methods stand in for FedLin, on a quick run of a single draw.
+
+        Args:
+            methods: The names of the wrong methods, all that the claim lists unless given.
+
+        Returns:
+            A notice for each.
+        """
+        setting = Setting(draws=1, quick=True)
+        # Where the statement fails with the right method too, that is no news.
+        known = set() if self.should_hold else {row.what for row in self.run(setting).rows if row.ok is False}
+        return tuple(self._notice(method, setting, known) for method in (self.wrong if methods is None else methods))
+
+    def _notice(self, method: str, setting: Setting, known: set[str]) -> Notice:
+        tried = self.run(replace(setting, stand_in=wrong_method(method)))
+        missed = [row for row in tried.rows if row.ok is False and row.what not in known]
+        by, premise = (
+            "; ".join(f"{row.what}: {row.measured}" for row in missed if row.premise is kind) for kind in (False, True)
+        )
+        return Notice(method, by, premise, "" if self.wrong[method] == EXCLUDED else self.wrong[method])
+
+    def attempt(self, setting: Setting | None = None, notices: bool = False) -> Verdict:
+        """As `run`, but an exception becomes a verdict that carries its message.
+
+        With `notices` every wrong method the claim lists is tried as well, on a quick run.
+        """
         start = time.perf_counter()
         try:
-            return self.run(setting)
+            verdict = self.run(setting)
+            if not notices:
+                return verdict
+            return replace(verdict, notices=self.notices(), seconds=time.perf_counter() - start)
         except Exception as error:
             broken = Outcome(rows=(), held=0)
             return self._verdict(broken, time.perf_counter() - start, f"{type(error).__name__}: {error}")
@@ -107,7 +156,8 @@ class Claim:
             rows=outcome.rows,
             held=int(outcome.held),  # a count made by NumPy does not go into JSON
             draws=int(outcome.draws),
-            should_hold=self.should_hold if outcome.should_hold is None else outcome.should_hold,
+            should_hold=self.should_hold,
+            skipped=outcome.skipped,
             figures=outcome.figures,
             findings=outcome.findings,
             seconds=seconds,
@@ -116,9 +166,31 @@ class Claim:
 
 
 def claim(
-    id: str, *, order: int, title: str, section: str, statement: str, should_hold: bool = True
+    id: str,
+    *,
+    order: int,
+    title: str,
+    section: str,
+    statement: str,
+    should_hold: bool = True,
+    wrong: Mapping[str, str] | None = None,
+    by_name: bool = False,
 ) -> Callable[[Check], Claim]:
-    """Turn a check into the claim of its module; `order` places it as in the paper.
+    """Turn a check into the claim of its module.
+
+    Args:
+        id: The claim's name, which is also its module's.
+        order: Its place among all claims, as in the paper.
+        title: A few words.
+        section: The part of the report it stands in.
+        statement: What is claimed.
+        should_hold: Whether we believe it.
+        wrong: The wrong methods that the claim must notice in FedLin's place, each with EXCLUDED or with the reason
+            why the statement lets it pass.
+        by_name: Whether only a run that names the claim checks it, since it takes long.
+
+    Returns:
+        What turns the check into a claim.
 
     >>> @claim("one", order=1, title="One", section="Numbers", statement="One is one.")
     ... def check(setting: Setting) -> Outcome:
@@ -128,7 +200,7 @@ def claim(
     """
 
     def decorate(check: Check) -> Claim:
-        return Claim(id, title, statement, section, order, should_hold, check)
+        return Claim(id, title, statement, section, order, should_hold, check, wrong or {}, by_name)
 
     return decorate
 
@@ -165,8 +237,8 @@ def find(id: str, package: ModuleType | None = None) -> Claim:
     claims = {found.id: found for found in all_claims(package)}
     if id in claims:
         return claims[id]
-    near = difflib.get_close_matches(id, claims, n=1, cutoff=0.0)
-    raise ArgumentError(f"no claim is called {id!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    meant = did_you_mean(id, claims) or "; `fedlin reproduce --list` names them all"
+    raise ArgumentError(f"no claim is called {id!r}{meant}")
 
 
 def select(ids: Sequence[str], package: ModuleType | None = None) -> tuple[Claim, ...]:

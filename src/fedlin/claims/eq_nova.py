@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.scalars import X_STAR, two_clients
+from fedlin.claims.common.instances import SCALAR_MINIMIZER, two_clients
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.verdict import Row
@@ -49,7 +49,7 @@ def check(setting: Setting) -> Outcome:
     stopped = {}
     for tau in ((3, 2), (2, 3)):
         runs = simulate_many(algorithms.fednova(), two_clients(), [Plan(tau, eta) for eta in ETA], rounds)
-        stopped[tau] = np.array([abs(run.x[0] - X_STAR) for run in runs])
+        stopped[tau] = np.array([abs(run.x[0] - SCALAR_MINIMIZER) for run in runs])
     right = float(np.max(np.abs(stopped[3, 2] / printed(ETA) - 1)))
     ours = float(np.max(np.abs(stopped[2, 3] / derived(ETA) - 1)))
     wrong = float(np.min(np.abs(stopped[2, 3] / printed(ETA) - 1)))

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.scalars import X_STAR, two_clients
+from fedlin.claims.common.instances import SCALAR_MINIMIZER, two_clients
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.verdict import Row
@@ -30,7 +30,7 @@ def check(setting: Setting) -> Outcome:
         [algorithms.fedprox(beta) for beta, _ in grid], two_clients(), [Plan(2, eta) for _, eta in grid], rounds
     )
     predicted = np.array([94 * eta / (3 * (6 - eta * (5 + 3 * beta))) for beta, eta in grid])
-    measured = np.array([abs(run.x[0] - X_STAR) for run in runs])
+    measured = np.array([abs(run.x[0] - SCALAR_MINIMIZER) for run in runs])
     error = np.abs(measured / predicted - 1)
     rows = []
     for beta in PULLS:

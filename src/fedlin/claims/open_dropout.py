@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.draws import BAND, Array, draws, floors, least_squares, least_squares_steps, stack, summary
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import BAND, Array, floors, stack, summary, thin
+from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.compressors import identity
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import innovation

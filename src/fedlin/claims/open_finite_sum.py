@@ -6,8 +6,8 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.draws import BAND, draws, floors, stack, summary
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import BAND, floors, stack, summary, thin
+from fedlin.claims.common.instances import draws
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.report.figure import Figure, Panel

@@ -18,8 +18,8 @@ from fedlin.claims.common.bytes_methods import (
     most_rounds,
     plan,
 )
-from fedlin.claims.common.draws import Array, draws
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import Array, thin
+from fedlin.claims.common.instances import draws
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.problem import Problem
@@ -31,6 +31,7 @@ GOALS = (1e-4, 1e-8, 1e-12)  # of the first gap
 AIM = 5.0  # times fewer bytes than the paper's best setting
 NEAR = 2.5  # a method that takes more than this times the least bytes on draw 0 is not run on the others
 SHOWN = 8  # curves in a panel
+LEAST = "FedSplit"  # what takes the fewest bytes on the stiff quadratics
 Runs = Mapping[str, list[Result]]  # by method, one a draw
 
 
@@ -41,22 +42,22 @@ Runs = Mapping[str, list[Result]]  # by method, one a draw
     section=OPEN,
     statement="On badly conditioned quadratics (κ = 1000) FedLin whose four messages travel as changes in few bits, "
     "models too, comes to 10⁻¹² of the first gap with at least five times fewer bytes than FedLin as in the paper at "
-    "its best, and with fewer than every other method.",
+    "its best. It is not the least of all: where every method may send float32 or float16, FedSplit takes fewer.",
 )
 def check(setting: Setting) -> Outcome:
     """Bytes when the gap is first small enough; the paper's best is the best of its settings, draw by draw."""
     numbers = draws(setting)
-    stiff = _runs(STIFF, setting.pick(tuple(METHODS), (SMALL, PAPER[0], "Scaffnew")), numbers, setting.rounds)
+    stiff = _runs(STIFF, setting.pick(tuple(METHODS), (SMALL, PAPER[0], LEAST)), numbers, setting.rounds)
     everywhere = {name: _costs(found) for name, found in stiff.items() if len(found) == len(numbers)}
     paper = np.min([everywhere[name] for name in PAPER if name in everywhere], axis=0) / everywhere[SMALL]
-    others = np.min([cost for name, cost in everywhere.items() if name != SMALL], axis=0) / everywhere[SMALL]
-    held = (paper >= AIM) & (others > 1)
+    others = everywhere[LEAST] / everywhere[SMALL]
+    held = (paper >= AIM) & (others < 1)
     rows = [
-        *_told(STIFF, stiff),
+        *_bills(STIFF, stiff),
         _compared("the paper's best setting", paper, paper >= AIM, f"at least × {AIM:g}"),
-        _compared("the next best of all", others, others > 1, "above × 1"),
+        _compared(_title(STIFF, LEAST), others, others < 1, "below × 1"),
     ]
-    panels, findings = [_panel(STIFF, stiff)], []
+    panels, findings = [_panel(STIFF, stiff)], [_best(STIFF, stiff)]
     for problem, shown in ((FIGURE_3, numbers), (REAL, range(1))):
         if setting.quick:
             break
@@ -64,7 +65,7 @@ def check(setting: Setting) -> Outcome:
             findings.append("a9a.gz was not found, so logistic regression is left out: set FEDLIN_DATA to its folder.")
             continue
         found = _runs(problem, tuple(METHODS), shown, setting.rounds)
-        rows += _told(problem, found)
+        rows += _bills(problem, found)
         panels.append(_panel(problem, found))
         findings.append(_best(problem, found))
     return Outcome(
@@ -115,7 +116,7 @@ def _title(problem: str, method: str) -> str:
     return ", ".join(filter(None, (method, TUNED[problem][method].variant)))
 
 
-def _told(problem: str, runs: Runs) -> list[Row]:
+def _bills(problem: str, runs: Runs) -> list[Row]:
     return [
         Row(f"{problem}: {_title(problem, name)}", bill(found), "MB up + down = sum to 10⁻⁴; 10⁻⁸; 10⁻¹²")
         for name, found in runs.items()
@@ -148,7 +149,8 @@ def _compared(what: str, ratios: Array, met: Array, expected: str) -> Row:
 
 def _best(problem: str, runs: Runs) -> str:
     cost = {name: float(np.median(_costs(found))) for name, found in runs.items()}
-    paper, best = min(PAPER, key=cost.__getitem__), min(cost, key=cost.__getitem__)
+    paper = min((name for name in PAPER if name in cost), key=cost.__getitem__)
+    best = min(cost, key=cost.__getitem__)
     told = f"On {problem} the fewest bytes are those of {_title(problem, best)}"
     return f"{told}: × {cost[paper] / cost[best]:.1f} fewer than the paper's best, {_title(problem, paper)}."
 

@@ -4,11 +4,18 @@ from functools import partial
 
 import numpy as np
 
-from fedlin import algorithms, theory
+from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.draws import draws
-from fedlin.claims.common.rates import compare, judge
+from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.wrong_methods import (
+    BY_STEPS,
+    FEDAVG,
+    FORGETS,
+    LATE_FEDAVG,
+    SIGN,
+    must_notice,
+)
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
@@ -22,17 +29,22 @@ STEPS = (1, 5, 20)  # H
     title="Identical clients: local steps pay in full",
     section="Rates without compression",
     statement="All f_i equal, H local steps of size η = 1/L: f(x̄_{T+1}) - f* ≤ (1 - 1/κ)^{TH} (f(x̄_1) - f*).",
+    wrong=must_notice(
+        {},
+        without=(FEDAVG, LATE_FEDAVG, SIGN, BY_STEPS, FORGETS),  # identical clients have nothing to correct or to weigh
+    ),
 )
 def check(setting: Setting) -> Outcome:
     """Each H against the bound, and T rounds of H steps against TH rounds of one."""
-    rounds = setting.rounds or setting.pick(200, 60)
-    numbers = draws(setting)
+    rounds = setting.rounds or setting.pick(400, 200)
+    numbers = instances.draws(setting)
     family = [instances.quadratics(n, KAPPA, identical=True) for n in numbers]
     cases = []
     for steps in STEPS:
         plans = [theory.homogeneous(problem, np.full(instances.CLIENTS, steps)) for problem in family]
-        bound = partial(theory.bounds.homogeneous, steps=steps)
-        cases.append(compare(f"H = {steps}", algorithms.fedlin(), family, plans, rounds, bound))
+        runs = play(setting, family, plans, rounds)
+        bounds = runs.bounds(partial(theory.bounds.homogeneous, steps=steps), "gap")
+        cases.append(Case(f"H = {steps}", runs.curves("gap"), bounds, runs.departures))
     rows = []
     for steps, case in zip(STEPS[1:], cases[1:], strict=True):
         alone = cases[0].measured[:, ::steps]

@@ -1,22 +1,18 @@
-"""Theorem 6: the price of talking rarely, and the coordinate its example lacks.
+"""Theorem 6: the price of talking rarely, on the paper's example and on one that its proof holds for.
 
-On A_1 = I, A_2 = diag(L, 1) a round of H steps of size η is the matrix diag(λ_1, λ_2) with λ_2 = (1-η)^H and
-λ_1 = ((1-η)^H + (1-ηL)^H/L)(L+1)/4 - (L-1)²/(4L). From λ_1 > -1 the paper concludes (1-η)^H > 1/2 by way of
-(1-ηL)^H ≤ (1-η)^H. For even H that fails once ηL > 2: a second window of stable η opens just above 2/L, and
-where H is large beside L it lies beyond 1/H and contracts faster than exp(-2).
-
-A third coordinate in which both clients have curvature L repairs the example. Its eigenvalue (1-ηL)^H closes the
-window, and with (1-ηL)^H < 1 the same steps give (1-η)^H > (L-7)/(L+1) ≥ 7/15 > exp(-2), hence ηH < 8/7.
+`fedlin.theory.lower_bound` has both, and the proof for the second.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin import algorithms, problems, theory
+from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import thin
+from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, STALE, WRONG, must_notice
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
@@ -44,8 +40,9 @@ class Sweep:
     def eigenvalues(self, eta: Array) -> Array:
         """λ_1, λ_2 and the repair's λ_3, shape (η, 3)."""
         first, second = theory.lower_bound.eigenvalues(eta, self.steps, self.L)
-        return np.stack([first, second, (1 - eta * self.L) ** self.steps], axis=1)
+        return np.stack([first, second, theory.lower_bound.third_eigenvalue(eta, self.steps, self.L)], axis=1)
 
+    @cache  # noqa: B019 - a sweep is two numbers, and few are made
     def best(self, repaired: bool = False) -> tuple[float, float, float]:
         """The least spectral radius, the η that has it, and the largest ηH that converges."""
         count = 3 if repaired else 2
@@ -61,12 +58,11 @@ class Sweep:
 
 def examples(L: float) -> tuple[Quadratic, ...]:
     """The paper's clients with one minimiser and with two, and the repaired ones; x* = 0 in all."""
-    repaired = np.array([np.diag([1.0, 1.0, L]), np.diag([L, 1.0, L])])
     paper = theory.lower_bound.instance
-    return paper(L), paper(L, (3.0, -1.0)), problems.quadratic(repaired, np.zeros((2, 3)))
+    return paper(L), paper(L, (3.0, -1.0)), theory.lower_bound.repaired(L)
 
 
-def disagreement(sweeps: list[Sweep], points: int) -> tuple[int, float]:
+def disagreement(setting: Setting, sweeps: list[Sweep], points: int) -> tuple[int, float]:
     """How many round maps were measured, and their largest distance from diag(λ) relative to max(1, |λ|)."""
     chosen = [(s, eta) for s in sweeps for eta in (*np.geomspace(0.05 / s.steps, 2.2 / s.L, points), s.best()[1])]
     plans = [Plan(np.full(2, s.steps), eta) for s, eta in chosen]
@@ -76,7 +72,7 @@ def disagreement(sweeps: list[Sweep], points: int) -> tuple[int, float]:
     for kind in range(3):
         family = [built[s.L][kind] for s, _ in chosen]
         for j, unit in enumerate(np.eye(family[0].dim)):  # x* = 0, so a round from here is a column of the map
-            columns = np.array([run.x for run in simulate_many(algorithms.fedlin(), family, plans, 1, x0=unit)])
+            columns = np.array([run.x for run in simulate_many(setting.fedlin(), family, plans, 1, x0=unit)])
             apart.append(np.abs(columns - values[:, j, None] * unit).max(axis=1) / np.maximum(1, np.abs(values[:, j])))
     return 3 * len(chosen), float(np.max(apart))
 
@@ -110,6 +106,12 @@ def fastest(L: float, steps: range) -> Panel:
     return Panel(f"L = {L:g}: the best step size", "local steps H", "least spectral radius", (*curves, line))
 
 
+def tightness(L: float, steps: tuple[int, ...]) -> tuple[float, float]:
+    """On the repaired example: the least spectral radius over all H and η against our bound, and the largest ηH."""
+    best = [Sweep(L, H).best(repaired=True) for H in steps]
+    return min(one[0] for one in best) / theory.lower_bound.rate(L), max(one[2] for one in best)
+
+
 @claim(
     "thm6",
     order=170,
@@ -118,47 +120,58 @@ def fastest(L: float, steps: range) -> Panel:
     statement="Two clients, A_1 = I and A_2 = diag(L, 1), any L ≥ 14 and H ≥ 2: only η < 1/H converges, "
     "and then ‖x̄_{T+1} - x*‖² ≥ exp(-4T) ‖x̄_1 - x*‖² from the worst start, even where the clients share x*.",
     should_hold=False,  # on this example not for every even H; the repaired one bears the theorem out
+    wrong=must_notice(
+        dict.fromkeys(WRONG, "Step sizes are swept by formulas; the code is held to these by its round map."),
+        without=(STALE, BY_STEPS, FORGETS, LATE_FEDAVG),  # not wrong in a single round with τ = H for both
+    ),
 )
 def check(setting: Setting) -> Outcome:
     """Every η by the formulas, which are held against the code's own round map first."""
     grid = setting.pick(((14, 50, 200), (2, 5, 20, 21, 50)), ((14, 50), (2, 5, 20)))
     sweeps = [Sweep(float(L), H) for L in grid[0] for H in grid[1]]
-    count, apart = disagreement(sweeps, setting.pick(6, 2))
-    rows = [Row(f"{count} round maps, code against formula", f"{apart:.1g} apart", "1e-10", ok=apart <= 1e-10)]
+    count, apart = disagreement(setting, sweeps, setting.pick(6, 2))
+    rows = [
+        Row(f"{count} round maps, code against formula", f"{apart:.1g} apart", "1e-10", ok=apart <= 1e-10, premise=True)
+    ]
     held, findings = 0, []
     for item in sweeps:
         radius, eta, furthest = item.best()
         ok = radius >= LIMIT and furthest < 1
         held += ok
-        told = f"{radius**2 * np.exp(4):.3g} (converges up to ηH = {furthest:.3g})"
-        rows.append(Row(f"L = {item.L:g}, H = {item.steps}: least λ²/exp(-4)", told, "at least 1 (ηH < 1)", ok=ok))
+        words = f"{radius**2 * np.exp(4):.3g} (converges up to ηH = {furthest:.3g})"
+        rows.append(Row(f"L = {item.L:g}, H = {item.steps}: least λ²/exp(-4)", words, "at least 1 (ηH < 1)", ok=ok))
         if not ok:
             findings.append(
                 f"At L = {item.L:g}, H = {item.steps} the step η = {eta:.4f} (ηL = {eta * item.L:.3f}, "
                 f"ηH = {eta * item.steps:.2f}) converges from every start, with distance² at most "
                 f"{radius**2:.2g}^T, where the theorem says exp(-4T) = {np.exp(-4):.2g}^T."
             )
-    mended = [item.best(repaired=True) for item in sweeps]
-    worst, widest = min(best[0] for best in mended), max(best[2] for best in mended)
-    rows.append(
-        Row(
-            "with a third coordinate: least λ²/exp(-4), all L and H",
-            f"{worst**2 * np.exp(4):.3g}",
-            "at least 1",
-            worst >= LIMIT,
+    wide = setting.pick((14.0, 30.0, 100.0, 300.0, 1000.0), (14.0, 1000.0))
+    counts = setting.pick((1, 2, 3, 8, 21, 50, 101), (2, 21))
+    for L in wide:
+        ratio, furthest = tightness(L, counts)
+        rows.append(
+            Row(
+                f"repaired, L = {L:g}, H = {', '.join(map(str, counts))}: least spectral radius over 1 - 8/(L+1)",
+                f"{ratio:.4g} (converges up to ηH = {furthest:.3g})",
+                "at least 1",
+                ok=ratio >= 1,
+                premise=True,
+            )
         )
-    )
-    rows.append(Row("with a third coordinate: largest ηH that converges", f"{widest:.3g}", "below 8/7", widest < 8 / 7))
     figure = Figure(
         "thm6",
         "Eigenvalues of a round on the two clients of Theorem 6",
         (spectrum(14.0, 5, 1.2), spectrum(14.0, 20, 3.5), fastest(14.0, range(2, setting.pick(61, 15)))),
         "Stable where both |λ₁| and |λ₂| are below 1. For even H a second window lies just above ηL = 2.",
     )
-    reason = (
+    reasons = (
         "The proof bounds (1-ηL)^H by (1-η)^H, which fails for even H once ηL > 2. For odd H the theorem stands on the "
-        "paper's example; for every H it stands once both clients get a third coordinate of curvature L."
+        "paper's example; for every H it stands once both clients get a third coordinate of curvature L.",
+        "exp(-4T) knows no κ, so it does not match Theorem 1's (1 - 1/(6κ))^T. With the third coordinate we prove "
+        "‖x̄_{T+1} - x*‖² ≥ (1 - 8/(L+1))^{2T} ‖x̄_1 - x*‖² for every L > 7, H and stable η, which does: about 96 times "
+        "Theorem 1's exponent, at any κ and H (fedlin.theory.lower_bound has the proof).",
     )
-    setting_told = {"L": ", ".join(map(str, grid[0])), "H": ", ".join(map(str, grid[1])), "η": "24 000 in (0, 2)"}
-    setting_told["counted"] = "pairs of L and H"
-    return Outcome(tuple(rows), setting_told, held, len(sweeps), (figure,), (*findings, reason))
+    told = {"L": ", ".join(map(str, grid[0])), "H": ", ".join(map(str, grid[1])), "η": "24 000 in (0, 2)"}
+    told["counted"] = "pairs of L and H"
+    return Outcome(tuple(rows), told, held, len(sweeps), (figure,), (*findings, *reasons))

@@ -96,7 +96,7 @@ def write(
     *,
     sync: bool = True,
 ) -> None:
-    """Save everything `read` gives back: a description in JSON, and the arrays one after the other, each with its CRC."""
+    """Save what `read` gives back: a description in JSON, and the arrays one after the other, each with its CRC."""
     parts: list[Any] = []
     described = []
     for name, array in arrays.items():

@@ -10,7 +10,6 @@ from math import ceil, inf, isfinite, log
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import theory
@@ -26,7 +25,7 @@ from fedlin.experiments.prepare import PreparedRun
 from fedlin.experiments.tune import Trial, search, trial
 from fedlin.plan import Plan
 from fedlin.report.comparison_page import TextTable
-from fedlin.result import Result, first
+from fedlin.result import Result, first, log_line
 
 PILOT = (60, 600)  # rounds at least and at most; κ of them in between, by when the fast directions are done
 LONGEST = 200_000  # rounds of a run that checks a prediction
@@ -146,16 +145,10 @@ def predicted(curve: NDArray[Any], target: float) -> float:
     if reached is not None:
         return float(reached)
     # A fall of less than a thousandth a round at the end is a floor, or too slow for a pilot to show.
-    slope, level = _line(curve, len(curve) // 2)
-    if max(slope, _line(curve, 3 * len(curve) // 4)[0]) > -1e-3:
+    slope, level = log_line(curve, len(curve) // 2)
+    if max(slope, log_line(curve, 3 * len(curve) // 4)[0]) > -1e-3:
         return inf
     return float(ceil(round((log(target) - level) / slope, 6)))
-
-
-def _line(curve: NDArray[Any], start: int) -> tuple[float, float]:
-    """Slope and level of the line through the logarithm from a round on."""
-    slope, level = np.polyfit(np.arange(start, len(curve)), np.log(curve[start:]), 1)
-    return float(slope), float(level)
 
 
 def _continued(spent: NDArray[Any], rounds: float) -> float:

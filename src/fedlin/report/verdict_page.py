@@ -6,6 +6,7 @@ from html import escape
 
 from fedlin.report.figure import Figure
 from fedlin.report.frame import frame, picture, settings
+from fedlin.report.notices import listing, matrix
 from fedlin.report.verdict import Row, Verdict
 
 LEAD = "Each statement of the paper is checked by running it. What was measured stands beside what was expected."
@@ -27,6 +28,7 @@ def page(verdicts: Sequence[Verdict], title: str, command: str, pictures: bool) 
         LEAD,
         _counts(verdicts),
         f'<section id="summary">\n<h2>Verdicts</h2>\n{_summary(verdicts)}\n</section>',
+        matrix(verdicts),
         _findings(verdicts),
         *sections,
         footer=f"Made by <code>{escape(command)}</code> in {_seconds(sum(verdict.seconds for verdict in verdicts))}. "
@@ -90,8 +92,10 @@ def _article(verdict: Verdict, pictures: bool) -> str:
         f'<span class="badge {verdict.grade}">{escape(verdict.judgement)}</span></div>',
         f'<p class="statement">{escape(verdict.statement)}</p>',
         f'<p class="error">{escape(verdict.error)}</p>' if verdict.error else "",
+        f"<p>Skipped: {escape(verdict.skipped)}.</p>" if verdict.skipped else "",
         settings(verdict.setting),
         _rows(verdict.rows) if verdict.rows else "",
+        listing(verdict),
         *(picture(figure, stem(verdict, figure), pictures) for figure in verdict.figures),
         f"<pre>{escape(rerun)}</pre>",
     ]

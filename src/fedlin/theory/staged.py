@@ -27,7 +27,7 @@ def stages(clients: int, first: int = 1) -> tuple[int, ...]:
 
 
 def rounds(problem: Problem, accuracy: float, gap0: float, first: int = 1) -> tuple[int, ...]:
-    """The most rounds each stage takes to its data's accuracy, by gradient tracking with the steps of `theory.flanp`.
+    """Our proof: the most rounds each stage takes to its data's accuracy, by gradient tracking at `flanp`'s steps.
 
     A stage is done once its gap is at most V/(nκ), since ‖∇f_n‖² ≤ 2L gap_n, and its gap falls by 1 - 1/(4κ) a round.
     The first stage begins at `gap0`, the gap of its own f_n at the start. A later one begins at no more than 6V/n where

@@ -1,18 +1,19 @@
 """The methods whose bytes are compared, the problems, and what each method was tuned to.
 
 All methods take τ steps of size η = c/L (FedSplit a proximal step of c/√(μL)) with τ and c from one grid, and each has
-its own compressions or numbers to choose from. τ = 1 where a method has no local steps; τ > 1 for those that else are
-gradient descent. `TUNED` is what takes the fewest bytes, up and down, to 10⁻¹² of the first gap (to 10⁻⁸ or 10⁻⁴ where
+its own compressions or numbers to choose from. Whatever a method that comes to x* sends whole it may send in float32 or
+float16 as well (`narrow`). τ = 1 where a method has no local steps; τ > 1 for those that else are gradient descent.
+`TUNED` is what takes the fewest bytes, up and down, to 10⁻¹² of the first gap (to 10⁻⁸ or 10⁻⁴ where
 nothing gets there, or else comes closest) on draw 100, and on other rows of a9a than those reported. FedNova has
-FedAvg's choice: with one τ for all clients it takes its steps. `python -m benchmarks.tune_bytes` tunes again.
+FedAvg's choice: with one τ for all clients it takes its steps. Formats are chosen at the τ and c that were best for
+whole numbers. `python -m benchmarks.tune_bytes` tunes all again.
 """
 
 from typing import Any, NamedTuple
 
 from fedlin import algorithms
-from fedlin.claims.common.draws import least_squares
-from fedlin.claims.common.instances import quadratics
-from fedlin.claims.common.realdata import a9a
+from fedlin.claims.common.instances import a9a, least_squares, quadratics
+from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import cast, quantize, rand_k, top_k
 from fedlin.core import Algorithm
 from fedlin.links import error_feedback, innovation, plain
@@ -34,6 +35,19 @@ def _alone(algorithm: Algorithm[Any, Any]) -> Variants:
     return {"": algorithm}
 
 
+def _formats(variants: Variants, *vectors: tuple[Kinds, Kinds]) -> Variants:
+    """Each variant as it is, and with whole vectors in float32 and in float16."""
+    formats = {
+        ", ".join(filter(None, (name, dtype))): narrow(algorithm, dtype, vectors)
+        for name, algorithm in variants.items()
+        for dtype in ("float32", "float16")
+    }
+    return variants | formats
+
+
+V, C, S = (VALUE,), (CHANGE,), (OWN,)  # a message of one vector; of S the method sends it as it likes
+
+
 METHODS: dict[str, Variants] = {
     SMALL: _alone(
         algorithms.fedlin(
@@ -45,17 +59,19 @@ METHODS: dict[str, Variants] = {
     PAPER[1]: {f"TOP-{k}": algorithms.fedlin(downlink=plain(top_k(k))) for k in SPARSITY},
     PAPER[2]: {"TOP-50": algorithms.fedlin(uplink=error_feedback(top_k(50)))},
     "FedLin, everywhere": {f"TOP-{k}": algorithms.compressed(k) for k in SPARSITY},
-    "Scaffnew": _alone(algorithms.scaffnew()),
-    "SCAFFOLD": _alone(algorithms.scaffold()),
-    "gradient tracking": _alone(algorithms.gradient_tracking()),
-    "FedCOMGATE": {name: algorithms.fedcomgate(quantiser) for name, quantiser in QUANTISERS.items()},
-    "S-Local-SVRG": {f"q = {q:g}": algorithms.s_local_svrg(q) for q in (0.5, 0.9)},
-    "FedSplit": _alone(algorithms.fedsplit()),
-    "FedAc": _alone(algorithms.fedac()),
-    "EF21": {f"TOP-{k}": algorithms.ef21(top_k(k)) for k in SPARSITY},
+    "Scaffnew": _formats(_alone(algorithms.scaffnew()), (V, V)),
+    "SCAFFOLD": _formats(_alone(algorithms.scaffold()), (V + V, C + C)),
+    "gradient tracking": _formats(_alone(algorithms.gradient_tracking()), (V, V), (V, ())),
+    "FedCOMGATE": _formats(
+        {name: algorithms.fedcomgate(quantiser) for name, quantiser in QUANTISERS.items()}, (V, S), (V, ())
+    ),
+    "S-Local-SVRG": _formats({f"q = {q:g}": algorithms.s_local_svrg(q) for q in (0.5, 0.9)}, (V, V), (V, V)),
+    "FedSplit": _formats(_alone(algorithms.fedsplit()), (V, C)),
+    "FedAc": _formats(_alone(algorithms.fedac()), (V + V, V + V)),
+    "EF21": _formats({f"TOP-{k}": algorithms.ef21(top_k(k)) for k in SPARSITY}, (V, S)),
     # α below 1/(1 + ω) = k/d, d being 100 and 123
-    "DIANA": {f"{k} random": algorithms.diana(rand_k(k, unbiased=True), k / 125) for k in SPARSITY},
-    "gradient descent": _alone(algorithms.gradient_descent()),
+    "DIANA": _formats({f"{k} random": algorithms.diana(rand_k(k, unbiased=True), k / 125) for k in SPARSITY}, (V, S)),
+    "gradient descent": _formats(_alone(algorithms.gradient_descent()), (V, V)),
     "FedAvg": _alone(algorithms.fedprox(0.0)),  # which it is, and one program less to compile
     "FedProx": {f"β = {beta:g}": algorithms.fedprox(beta) for beta in (0.1, 1.0, 10.0)},
     "FedNova": _alone(algorithms.fednova()),
@@ -82,16 +98,16 @@ TUNED: dict[str, dict[str, Choice]] = {
         PAPER[1]: Choice("TOP-50", 16, 0.3),
         PAPER[2]: Choice("TOP-50", 1, 0.1),
         "FedLin, everywhere": Choice("TOP-50", 16, 0.1),
-        "Scaffnew": Choice("", 1, 1.5),
-        "SCAFFOLD": Choice("", 1, 1.5),
-        "gradient tracking": Choice("", 1, 1.5),
-        "FedCOMGATE": Choice("5 bits", 1, 1.5),
-        "S-Local-SVRG": Choice("q = 0.9", 16, 0.3),
-        "FedSplit": Choice("", 1, 1.0),
-        "FedAc": Choice("", 1, 1.5),
-        "EF21": Choice("TOP-50", 1, 1.5),
-        "DIANA": Choice("50 random", 1, 1.0),
-        "gradient descent": Choice("", 1, 1.5),
+        "Scaffnew": Choice("float32", 1, 1.5),
+        "SCAFFOLD": Choice("float16", 1, 1.5),
+        "gradient tracking": Choice("float32", 1, 1.5),
+        "FedCOMGATE": Choice("5 bits, float32", 1, 1.5),
+        "S-Local-SVRG": Choice("q = 0.9, float16", 16, 0.3),
+        "FedSplit": Choice("float16", 1, 1.0),
+        "FedAc": Choice("float16", 1, 1.5),
+        "EF21": Choice("TOP-50, float16", 1, 1.5),
+        "DIANA": Choice("50 random, float16", 1, 1.0),
+        "gradient descent": Choice("float16", 1, 1.5),
         "FedAvg": Choice("", 4, 0.1),
         "FedProx": Choice("β = 0.1", 4, 0.1),
         "FedNova": Choice("", 4, 0.1),
@@ -104,16 +120,16 @@ TUNED: dict[str, dict[str, Choice]] = {
         PAPER[1]: Choice("TOP-50", 16, 0.6),
         PAPER[2]: Choice("TOP-50", 1, 0.3),
         "FedLin, everywhere": Choice("TOP-25", 16, 0.6),
-        "Scaffnew": Choice("", 32, 1.0),
-        "SCAFFOLD": Choice("", 32, 1.0),
-        "gradient tracking": Choice("", 32, 1.0),
-        "FedCOMGATE": Choice("8 bits", 32, 1.0),
-        "S-Local-SVRG": Choice("q = 0.9", 32, 0.3),
-        "FedSplit": Choice("", 1, 1.0),
-        "FedAc": Choice("", 1, 1.0),
-        "EF21": Choice("TOP-10", 1, 1.5),
-        "DIANA": Choice("25 random", 1, 1.0),
-        "gradient descent": Choice("", 1, 1.5),
+        "Scaffnew": Choice("float32", 32, 1.0),
+        "SCAFFOLD": Choice("float16", 32, 1.0),
+        "gradient tracking": Choice("float32", 32, 1.0),
+        "FedCOMGATE": Choice("8 bits, float32", 32, 1.0),
+        "S-Local-SVRG": Choice("q = 0.9, float16", 32, 0.3),
+        "FedSplit": Choice("float16", 1, 1.0),
+        "FedAc": Choice("float16", 1, 1.0),
+        "EF21": Choice("TOP-10, float16", 1, 1.5),
+        "DIANA": Choice("25 random, float16", 1, 1.0),
+        "gradient descent": Choice("float16", 1, 1.5),
         "FedAvg": Choice("", 4, 0.1),
         "FedProx": Choice("β = 0.1", 4, 0.1),
         "FedNova": Choice("", 4, 0.1),
@@ -126,16 +142,16 @@ TUNED: dict[str, dict[str, Choice]] = {
         PAPER[1]: Choice("TOP-50", 64, 1.5),
         PAPER[2]: Choice("TOP-50", 16, 1.5),
         "FedLin, everywhere": Choice("TOP-50", 64, 1.0),
-        "Scaffnew": Choice("", 16, 1.0),
-        "SCAFFOLD": Choice("", 32, 0.6),
-        "gradient tracking": Choice("", 32, 0.6),
-        "FedCOMGATE": Choice("5 bits", 32, 0.6),
-        "S-Local-SVRG": Choice("q = 0.9", 64, 1.5),
-        "FedSplit": Choice("", 1, 1.5),
-        "FedAc": Choice("", 1, 1.5),
-        "EF21": Choice("TOP-10", 1, 1.5),
-        "DIANA": Choice("10 random", 1, 1.5),
-        "gradient descent": Choice("", 1, 1.5),
+        "Scaffnew": Choice("float32", 16, 1.0),
+        "SCAFFOLD": Choice("float16", 32, 0.6),
+        "gradient tracking": Choice("float32", 32, 0.6),
+        "FedCOMGATE": Choice("5 bits, float32", 32, 0.6),
+        "S-Local-SVRG": Choice("q = 0.9, float16", 64, 1.5),
+        "FedSplit": Choice("float16", 1, 1.5),
+        "FedAc": Choice("float16", 1, 1.5),
+        "EF21": Choice("TOP-10, float16", 1, 1.5),
+        "DIANA": Choice("10 random, float16", 1, 1.5),
+        "gradient descent": Choice("float16", 1, 1.5),
         "FedAvg": Choice("", 16, 0.6),
         "FedProx": Choice("β = 0.1", 16, 0.6),
         "FedNova": Choice("", 16, 0.6),

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlin import algorithms, problems
-from fedlin.claims.common.draws import Array
-from fedlin.claims.common.rates import thin
+from fedlin.claims.common.curves import Array, thin
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock, draw_rates

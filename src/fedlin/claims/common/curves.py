@@ -1,67 +1,29 @@
-"""The paper's random instances by the number of the draw, and what runs over several draws come to.
-
-Draw n takes seed n for its data and for its numbers of local steps, so every claim that names a draw means
-the same instance. Section 7 of the paper describes the least squares, its appendix the logistic regression.
-"""
+"""What the runs of several draws come to: curves side by side, their levels, rates and pictures."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from fedlin import problems
 from fedlin.claims.claim import Setting
 from fedlin.core import Algorithm
 from fedlin.engines.simulation.simulate import simulate, simulate_many
-from fedlin.plan import Plan, draw_steps
-from fedlin.problems.logistic import Logistic
+from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
-from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Kind, Panel
-from fedlin.result import Result
+from fedlin.report.figure import Curve, Kind, Panel, Scale
+from fedlin.result import Result, log_line
 
 Array = NDArray[Any]
 T = TypeVar("T")
 BAND = "Lines are medians over all draws, bands the range of the draws that came closer to x* than they began."
-
-
-def draws(setting: Setting, quick: int = 2) -> range:
-    """The numbers of the draws: all that were asked for, a few at most on a quick run."""
-    return range(setting.pick(setting.draws, min(setting.draws, quick)))
+RESOLVED = 1e-20  # of the start: what lies below is rounding
 
 
 def extremes(setting: Setting, methods: Mapping[str, T]) -> dict[str, T]:
     """The methods of a figure; on a quick run the first and the last, for each costs seconds to compile."""
     return dict(setting.pick(list(methods.items()), [*methods.items()][:: len(methods) - 1]))
-
-
-@lru_cache(maxsize=16)
-def least_squares(draw: int, alpha: float = 10.0) -> Quadratic:
-    """20 clients with 500 rows of 100 features; kept, since several figures share it."""
-    return problems.least_squares(clients=20, dim=100, samples=500, alpha=alpha, seed=draw)
-
-
-def least_squares_steps(draw: int) -> NDArray[np.int32]:
-    """τ_i uniform on {2, ..., 100} for the 20 clients."""
-    return draw_steps(20, 2, 100, seed=draw)
-
-
-@lru_cache(maxsize=24)
-def logistic(draw: int) -> Logistic:
-    """10 clients, f_i the sum over 500 rows of 100 features, labels drawn by the logistic model of x ~ N(0, I)."""
-    source = np.random.default_rng(draw)
-    A = source.standard_normal((10, 500, 100))
-    x = source.standard_normal(100)
-    labels = np.where(source.random((10, 500)) < expit(A @ x), 1.0, -1.0)
-    return problems.logistic(A, labels, reduction="sum")
-
-
-def logistic_steps(draw: int) -> NDArray[np.int32]:
-    """τ_i uniform on {2, ..., 50} for the 10 clients."""
-    return draw_steps(10, 2, 50, seed=draw)
 
 
 def sweep(
@@ -71,8 +33,8 @@ def sweep(
     rounds: int,
     *,
     together: bool = True,
-) -> dict[tuple[str, str], Array]:
-    """Every method on every family of instances, one run a draw: ‖x̄_t - x*‖² by (family, method).
+) -> dict[tuple[str, str], list[Result]]:
+    """Every method on every family of instances, one run a draw, by (family, method).
 
     One by one instead of `together` is faster on a CPU where local steps are loops over many rows: each client
     then stops at its own τ_i, and its rows stay in cache.
@@ -88,8 +50,8 @@ def sweep(
         results = simulate_many(algorithms, instances, each, rounds, seeds=seeds)
     else:
         results = [simulate(method, problem, plan, rounds, seed=draw) for method, problem, plan, draw in runs]
-    found = stack(results, "distance").reshape(len(keys), len(plans), -1)
-    return dict(zip(keys, found, strict=True))
+    count = len(plans)
+    return {key: results[place * count : (place + 1) * count] for place, key in enumerate(keys)}
 
 
 def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
@@ -117,9 +79,18 @@ def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:
     return Curve(label, rounds, np.median(curves, axis=0), band.min(axis=0), band.max(axis=0), kind)
 
 
+def thin(curve: Curve, xscale: Scale = "linear", points: int = 160) -> Curve:
+    """The same curve drawn through fewer points, evenly spread on its axis."""
+    last = len(curve.x) - 1
+    spread = np.linspace(0, last, points) if xscale == "linear" else np.geomspace(1, max(last, 1), points)
+    keep = np.unique(np.round(spread).astype(int)) if last >= points else np.arange(len(curve.x))
+    low, high = (None if edge is None else edge[keep] for edge in (curve.low, curve.high))
+    return replace(curve, x=curve.x[keep], y=curve.y[keep], low=low, high=high)
+
+
 def distance_panel(title: str, curves: Mapping[str, Array]) -> Panel:
     """‖x̄ - x*‖² over rounds: every name's median and range."""
-    shown = tuple(summary(name, found) for name, found in curves.items())
+    shown = tuple(summary(name, rows) for name, rows in curves.items())
     return Panel(title, "communication round", "‖x̄ - x*‖²", shown)
 
 
@@ -138,17 +109,46 @@ def levels(label: str, values: Sequence[float], rounds: int) -> Curve:
     return Curve(label, x, np.repeat(np.asarray(values, np.float64), 3), kind="floor")
 
 
-def rate(distance: Array, above: float = 1e-24) -> float:
-    """The factor a round by which a squared distance shrinks, fitted to its logarithm until it comes to `above`.
+def fall(curve: Array, above: float = RESOLVED) -> float:
+    """By how much the logarithm falls a round, fitted to the latter half of what is above rounding.
 
-    >>> round(rate(4.0 * 0.5 ** np.arange(20)), 6)
-    0.5
+    Args:
+        curve: A measure after every round.
+        above: The share of the start below which it counts as rounding.
+
+    Returns:
+        The fall; NaN where there is nothing to fit, as in a run that diverged at once.
+
+    >>> round(fall(3 * 0.5 ** np.arange(20)), 4)
+    0.6931
     """
-    small = np.flatnonzero(~(distance > above))
-    end = int(small[0]) if small.size else len(distance)
-    if end < 2:
+    small = np.flatnonzero(~(np.isfinite(curve) & (curve > above * curve[0])))
+    seen = curve[: small[0]] if small.size else curve
+    return -log_line(seen, len(seen) // 2)[0] if len(seen) > 3 else float("nan")
+
+
+def straightness(curve: Array, above: float) -> float:
+    """How well a straight line on a logarithmic axis fits a curve until it first comes to `above`: R², at most 1.
+
+    >>> round(straightness(0.5 ** np.arange(20.0), 1e-4), 6)
+    1.0
+    """
+    small = np.flatnonzero(~(np.isfinite(curve) & (curve > above)))
+    seen = np.log(curve[: small[0]] if small.size else curve)
+    if len(seen) < 3:
         return float("nan")
-    return float(np.exp(np.polyfit(np.arange(end), np.log(distance[:end]), 1)[0]))
+    return float(np.corrcoef(np.arange(len(seen)), seen)[0, 1] ** 2)
+
+
+def exponent(curve: Array) -> float:
+    """p where a curve falls like T^-p, fitted to the last two thirds of what is above rounding.
+
+    >>> round(exponent(5 / np.arange(1, 1000.0)), 2)
+    1.0
+    """
+    seen = np.flatnonzero(np.isfinite(curve) & (curve > RESOLVED * curve[0]))
+    late = seen[seen > max(0, len(seen) // 3)]
+    return float(-np.polyfit(np.log(late), np.log(curve[late]), 1)[0]) if len(late) > 1 else float("nan")
 
 
 def of(count: int, total: int) -> str:

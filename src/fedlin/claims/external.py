@@ -1,0 +1,201 @@
+"""Numbers that others published on a9a, beside what our code takes in the same setting."""
+
+from typing import Any
+
+import numpy as np
+
+from fedlin import algorithms
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.curves import Array
+from fedlin.claims.common.published import (
+    BITS_TO,
+    DIANA_ALPHA,
+    DIANA_LEVELS,
+    DIANA_ROUNDS,
+    DIANA_STEP,
+    DITHERED_ENTRY,
+    ERRORS,
+    PUBLISHED_BITS,
+    SCAFFNEW_LOGGED,
+    SCAFFNEW_REPLAYED,
+    SCAFFNEW_STEPS,
+    SortedProblem,
+    dealt_a9a,
+    sorted_a9a,
+)
+from fedlin.compressors import cast, quantize, top_k
+from fedlin.core import Algorithm
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
+from fedlin.links import error_feedback, innovation
+from fedlin.plan import Plan
+from fedlin.problems.logistic import Logistic
+from fedlin.report.verdict import Row
+from fedlin.result import Result, first
+
+NEAR = 1  # rounds by which a replay may differ
+CLOSE = 0.005  # the share of its rounds by which DIANA may
+SPREAD = 0.25  # the share by which the median over our own coins may differ from the logged run
+SEEDS = 3
+SHORT, LEVELS = cast("float16", top_k(8)), innovation(quantize(15))
+OURS: dict[str, tuple[Algorithm[Any, Any], int, float]] = {  # with τ and η̄L
+    "FedLin, 8 entries up, 5 bits down": (
+        algorithms.fedlin(
+            uplink=innovation(SHORT), downlink=LEVELS, model_uplink=error_feedback(SHORT), model_downlink=LEVELS
+        ),
+        10,
+        4.0,
+    ),
+    "Scaffnew": (algorithms.scaffnew(), 40, 40.0),
+}
+
+
+@claim(
+    "external",
+    order=700,
+    title="Published numbers",
+    section=OPEN,
+    statement="Scaffnew on a9a takes the rounds that its log has, to one round of a replay in plain NumPy, if it takes "
+    "the logged local steps, and as many in order with coins of its own. DIANA takes the rounds of its authors' later "
+    "code to half a percent.",
+    by_name=True,  # minutes of passes over all rows
+)
+def check(setting: Setting) -> Outcome:
+    """Both on all rows of a9a, at the sources' step sizes; and bits up a client to 10⁻⁶ in each way to count them."""
+    problem = dealt_a9a()
+    if problem is None:
+        return Outcome((), skipped="a9a.gz was not found: set FEDLIN_DATA to its folder")
+    rows: list[Row] = []
+    for kappa in setting.pick((1000, 2000), (1000,)):
+        given = sorted_a9a(kappa)
+        assert given is not None
+        rows += _replayed(kappa, given)
+        if kappa == 1000:
+            rows.append(_own_coins(kappa, given, 1 if setting.quick else SEEDS))
+    rows += _diana(problem)
+    rows += [_bits(name, problem) for name in OURS]
+    rows += [
+        Row(f"{name}: bits up a client to {BITS_TO:g}, published", f"{bits:,}") for name, bits in PUBLISHED_BITS.items()
+    ]
+    held = [row.ok for row in rows if row.ok is not None]
+    words = {"Scaffnew": "10 clients sorted by label, γ = 1/L̄, p = √(l2/L̄), x = 0"}
+    words |= {
+        "DIANA": f"80 clients, l2 = 10⁻³, {DIANA_LEVELS} levels, α = {DIANA_ALPHA:g}, η = {DIANA_STEP:g}, x* + 0.1"
+    }
+    return Outcome(tuple(rows), words | {"counted": "published numbers"}, held=sum(held), draws=len(held))
+
+
+def _rounds(gaps: Array) -> tuple[int | None, ...]:
+    """The first round at which the gap is at most each error."""
+    return tuple(first(gaps, error) for error in ERRORS)
+
+
+def _words(rounds: tuple[int | None, ...]) -> str:
+    return " / ".join("never" if one is None else str(one) for one in rounds)
+
+
+def _run_sorted(given: SortedProblem, method: Algorithm[Any, Any], plan: Plan, rounds: int, seed: int = 0) -> Array:
+    """f - f* over all rows after every round."""
+    run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True)
+    return np.array([given.whole.gap(x) for x in run.iterates])
+
+
+def _replayed(kappa: int, given: SortedProblem) -> list[Row]:
+    steps = np.array(SCAFFNEW_STEPS[kappa])
+    plan = Plan(np.broadcast_to(steps[:, None], (len(steps), given.problem.clients)), given.step)
+    taken = _rounds(_run_sorted(given, algorithms.scaffnew(given.probability), plan, len(steps)))
+    apart = max(abs((a or 10**6) - b) for a, b in zip(taken, SCAFFNEW_REPLAYED[kappa], strict=True))
+    return [
+        Row(
+            f"Scaffnew, κ = {kappa}, logged steps: rounds to 10⁻⁴ / 10⁻⁶ / 10⁻⁸",
+            _words(taken),
+            f"{_words(SCAFFNEW_REPLAYED[kappa])} ± {NEAR} in NumPy; log: {_words(SCAFFNEW_LOGGED[kappa])}",
+            apart <= NEAR,
+        )
+    ]
+
+
+def _own_coins(kappa: int, given: SortedProblem, seeds: int) -> Row:
+    plan = Plan(round(1 / given.probability), given.step)
+    most = 2 * SCAFFNEW_LOGGED[kappa][1]
+    taken = [
+        first(_run_sorted(given, algorithms.scaffnew(), plan, most, seed), ERRORS[1]) or most for seed in range(seeds)
+    ]
+    typical, logged = float(np.median(taken)), SCAFFNEW_LOGGED[kappa][1]
+    return Row(
+        f"Scaffnew, κ = {kappa}, own coins of {seeds} seeds: rounds to 10⁻⁶",
+        f"{', '.join(map(str, taken))} (median {typical:g})",
+        f"{logged} ± {SPREAD:.0%}",
+        abs(typical / logged - 1) <= SPREAD,
+    )
+
+
+def _diana(problem: Logistic) -> list[Row]:
+    method = algorithms.diana(quantize(DIANA_LEVELS), DIANA_ALPHA)
+    run = simulate(
+        method,
+        problem,
+        Plan(1, DIANA_STEP),
+        4600,
+        x0=problem.minimizer + 0.1,
+        stop=Stop(gap=ERRORS[-1]),
+        iterates=False,
+    )
+    taken = _rounds(run.gap)
+    apart = max(abs((a or 10**6) / b - 1) for a, b in zip(taken, DIANA_ROUNDS, strict=True))
+    rounds = taken[1] or run.rounds
+    wire = 8 * run.bytes_up[rounds] / problem.clients
+    entropy = _entropy(problem)
+    d = problem.dim
+    ways = {
+        "on the wire": wire,
+        "as its authors count": rounds * (DITHERED_ENTRY * d + 32),
+        f"entropy-coded, {entropy:.2f} an entry": rounds * (entropy * d + 32),
+        "as 32-bit floats": rounds * 32 * d,
+    }
+    return [
+        Row(
+            "DIANA: rounds to 10⁻⁴ / 10⁻⁶ / 10⁻⁸",
+            _words(taken),
+            f"{_words(DIANA_ROUNDS)} ± {CLOSE:.1%}",
+            apart <= CLOSE,
+        ),
+        Row(
+            f"DIANA: bits up a client to {BITS_TO:g}",
+            "; ".join(f"{bits:,.0f} {way}" for way, bits in ways.items()),
+            f"{PUBLISHED_BITS['DIANA']:,} as its authors count",
+        ),
+    ]
+
+
+def _entropy(problem: Logistic) -> float:
+    """Bits an entry of what DIANA sends, if an ideal coder knew how often each code occurs: of its first messages."""
+    source = np.random.default_rng(0)
+    signed = np.asarray(problem.sheet.X) * np.asarray(problem.sheet.y)[..., None]
+    x, h, codes = problem.minimizer + 0.1, np.zeros((problem.clients, problem.dim)), []
+    for _ in range(30):
+        weight = 1 / (1 + np.exp(signed @ x)) / signed.shape[1]
+        difference = -np.einsum("in,ind->id", weight, signed) + 1e-3 * x - h
+        norm = np.linalg.norm(difference, axis=1, keepdims=True)
+        scaled = np.abs(difference) / norm * DIANA_LEVELS
+        code = np.sign(difference) * (np.floor(scaled) + (source.random(scaled.shape) < scaled % 1))
+        codes.append(code)
+        h += DIANA_ALPHA * norm * code / DIANA_LEVELS
+        x = x - DIANA_STEP * (h.mean(axis=0) + (1 - DIANA_ALPHA) * np.mean(norm * code / DIANA_LEVELS, axis=0))
+    share = np.unique(np.array(codes), return_counts=True)[1] / np.size(codes)
+    return float(-np.sum(share * np.log2(share)))
+
+
+def _bits(name: str, problem: Logistic) -> Row:
+    """What a method of ours sends up on DIANA's problem, untuned."""
+    method, tau, reach = OURS[name]
+    X = np.asarray(problem.sheet.X).reshape(-1, problem.dim)
+    whole = np.linalg.norm(X, 2) ** 2 / (4 * len(X))  # L of all rows together
+    plan = Plan(tau, reach / (tau * whole))
+    stop = Stop(gap=BITS_TO)
+    run: Result = simulate(method, problem, plan, 1500, x0=problem.minimizer + 0.1, stop=stop, iterates=False)
+    up, down = (8 * part[-1] / problem.clients for part in (run.bytes_up, run.bytes_down))
+    words = f"{up:,.0f} up, {down:,.0f} down on the wire, in {run.rounds} rounds"
+    return Row(
+        f"{name}, τ = {tau}: bits a client to {BITS_TO:g}", words if run.status == "stopped" else f"not in {run.rounds}"
+    )
