@@ -47,7 +47,7 @@ def test_every_theorem_lists_every_wrong_method() -> None:
         assert find(id).wrong
 
 
-LINKS = {
+LINKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dense": ({}, {}),
     "plain down": ({"downlink": fedlin.plain(fedlin.top_k(2))}, {"down": TopK(2, False)}),
     "feedback down": ({"downlink": fedlin.error_feedback(fedlin.top_k(2))}, {"down": TopK(2, True)}),
@@ -135,7 +135,8 @@ def with_locals(method: Algorithm[Any, Any], change: Callable[[Any], Any]) -> Al
 
         return dataclasses.replace(phase, client=client)
 
-    phases, opening = (part and tuple(map(changed, part)) for part in (method.phases, method.opening))
+    phases = tuple(map(changed, method.phases))
+    opening = method.opening and tuple(map(changed, method.opening))
     return dataclasses.replace(method, name="changed", phases=phases, opening=opening, recipe=None)
 
 

@@ -168,7 +168,7 @@ def test_runs_keep_the_certified_curve_and_take_a_tenth_of_the_rounds() -> None:
     ratios = []
     for number, (kind, problem) in enumerate(held_out()):
         tau = fedlin.draw_steps(problem.clients, *((2, 10), (4, 100), (1, 30))[number % 3], seed=number)
-        goal = Stop(distance=1e-10 * float(problem.measure(problem.start).distance))
+        goal = Stop(distance=1e-10 * float(problem.measure(problem.start)["distance"]))
         counts = []
         for plan in (theory.certified(problem, tau), theory.strongly_convex(problem, tau)):
             run = simulate(fedlin.fedlin(), problem, plan, 20_000, stop=goal, iterates=False)

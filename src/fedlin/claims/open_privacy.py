@@ -122,6 +122,6 @@ def _errors(name: str, where: Where, family: list[Problem], plan: Plan, rounds: 
         spent += [0.0] + [account(method, t, delta=DELTA).epsilon for t in range(1, rounds + 1)]
         reached.append(distances(family, numbers))
         public.append(distances([_instance(n) for n in PUBLIC], PUBLIC))
-    typical = np.median(np.concatenate(public, axis=1), axis=0)
+    typical: Array = np.median(np.concatenate(public, axis=1), axis=0)
     best = [int(np.argmin(np.where(np.array(spent) <= epsilon, typical, np.inf))) for epsilon in BUDGETS[where]]
     return np.concatenate(reached, axis=1)[:, best]

@@ -154,7 +154,7 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     evaluation = None
     if "evaluation" in tables:
         evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())
-    tables_read = {"policy": policy, "weights": weights, "prepare": prepare, "evaluation": evaluation}
+    tables_read: dict[str, Any] = {"policy": policy, "weights": weights, "prepare": prepare, "evaluation": evaluation}
     return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), **tables_read)
 
 

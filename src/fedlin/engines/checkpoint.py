@@ -97,13 +97,13 @@ def write(
     sync: bool = True,
 ) -> None:
     """Save what `read` gives back: a description in JSON, and the arrays one after the other, each with its CRC."""
-    parts: list[Any] = []
+    parts: list[bytes | memoryview] = []
     described = []
     for name, array in arrays.items():
         plain = np.ascontiguousarray(array)
         if plain.dtype.hasobject:
             raise CheckpointError(f"{name} holds objects of Python, and a checkpoint holds numbers and text.")
-        part = memoryview(plain.reshape(-1).view(np.uint8)) if plain.nbytes else b""
+        part = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""
         described.append([name, plain.dtype.str, np.shape(array), zlib.crc32(part)])
         parts.append(part)
     description = json.dumps({"identity": identity, "arrays": described}).encode()
@@ -112,7 +112,7 @@ def write(
 
 
 def write_whole(
-    path: str | os.PathLike[str], content: bytes | Sequence[Any], mode: int = 0o666, *, sync: bool = True
+    path: str | os.PathLike[str], content: bytes | Sequence[bytes | memoryview], mode: int = 0o666, *, sync: bool = True
 ) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`.
 

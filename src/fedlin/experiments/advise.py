@@ -10,6 +10,7 @@ from math import ceil, inf, isfinite, log
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import theory

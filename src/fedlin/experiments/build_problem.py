@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedlin import problems
-from fedlin.comparison import format_cost
+from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
@@ -45,7 +45,7 @@ class BuiltProblem:
         if rows.test is not None:
             facts["rows to test on"] = f"{sum(map(len, rows.test.y)):,} of {len(rows.test.y)} clients"
         if rows.preparation is not None:
-            up, down = (format_cost("bytes", size) for size in rows.exchanged)
+            up, down = (write_bytes(size) for size in rows.exchanged)
             facts["preparing sends"] = f"{up} up, {down} down"
         return facts
 

@@ -66,7 +66,7 @@ def departure(
     x = np.broadcast_to(here[chosen], (problem.clients, len(chosen), here.shape[1])).copy()
     shift = g[chosen] - own[:, chosen]
     for step in range(int(tau.max())):  # line 5
-        taken = np.where(step < tau[:, chosen], eta[:, chosen], 0)
+        taken = np.where(np.less(step, tau[:, chosen]), eta[:, chosen], 0)
         x -= taken[..., None] * (slopes(x) + shift)
     expected = x.mean(axis=0)  # line 9
     length = np.linalg.norm(expected - here[chosen], axis=1)

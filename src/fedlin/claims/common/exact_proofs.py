@@ -4,8 +4,8 @@
 """
 
 import json
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from importlib import resources
 from math import sqrt
 from pathlib import Path
@@ -182,23 +182,20 @@ def compute() -> dict[str, list[Any]]:
             keep(f"{name}, T = {rounds}", promise.case(make, rounds))
     for name, (_, proved) in RATES.items():
         for kappa in KAPPAS:
-            keep_rate(f"{name}, κ = {kappa:g}", lambda proved=proved, kappa=kappa: proved(make, kappa, None))
+            keep_rate(f"{name}, κ = {kappa:g}", partial(proved, make, kappa, None))
     for tau in CURVE_TAU:
         for step in CURVE_STEPS:
             keep(f"τ = {tau}, η̄L = {step:g}", curve_case(make, tau, step))
     for delta in SPARSITY:
         for step in SPARSE_STEPS:
             keep(f"plain, δ = {delta:g}, η̄L = {step:g}", sparse_case(make, delta, step))
-            keep_rate(
-                f"feedback, δ = {delta:g}, η̄L = {step:g}",
-                lambda delta=delta, step=step: sparse_rate(make, delta, step, None),
-            )
+            keep_rate(f"feedback, δ = {delta:g}, η̄L = {step:g}", partial(sparse_rate, make, delta, step, None))
     for kappa in SCAFFNEW_KAPPAS:
-        keep_rate(f"Scaffnew, κ = {kappa:g}", lambda kappa=kappa: scaffnew(kappa, None))
+        keep_rate(f"Scaffnew, κ = {kappa:g}", partial(scaffnew, kappa, None))
     return found
 
 
-def _short(multipliers: list[float]) -> list[float]:
+def _short(multipliers: Sequence[float]) -> list[float]:
     """Ten digits are enough: proofs have room for rounding."""
     return [float(f"{value:.10g}") for value in multipliers]
 

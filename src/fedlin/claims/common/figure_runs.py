@@ -41,7 +41,7 @@ def run_levels(
     methods = {level: sparse_fedlin(setting, *side) for level, side in sides.items()}
     runs = sweep(methods, families, plans, rounds, together=together)
     departures = [
-        Departure(*departure(families[family][0], plans[0], results[0].iterates, *sides[level], played=PLAYED), 0)
+        Departure(*departure(families[family][0], plans[0], results[0].iterates, *sides[level]), 0)
         for (family, level), results in runs.items()
     ]
     return FigureRuns({key: stack(results, "distance", rounds) for key, results in runs.items()}, departures)

@@ -471,7 +471,7 @@ def sorted_a9a(kappa: float) -> SortedProblem | None:
     parts = np.split(np.argsort(y), [n * i // 10 for i in range(1, 10)])
     problem = problems.logistic([X[part] for part in parts], [y[part] for part in parts], l2=l2)
     all_rows = problems.logistic(X[None], y[None], l2=l2)
-    return SortedProblem(problem, all_rows, 1 / whole, float(np.sqrt(l2 / whole)))
+    return SortedProblem(problem, all_rows, float(1 / whole), float(np.sqrt(l2 / whole)))
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.audit import AuditTrail
-from fedlin.core import Problem
 from fedlin.data import Preparation
 from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
@@ -22,6 +21,7 @@ from fedlin.engines.federation import Client, serve, wire
 from fedlin.engines.federation.client import failure_reply
 from fedlin.engines.federation.preparation import TableClient, prepare_sites
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
+from fedlin.problems.problem import Problem
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
