@@ -40,6 +40,7 @@ from fedlin.engines.federation.round_log import LOG, RoundLog
 from fedlin.engines.federation.secret import secret_words
 from fedlin.engines.federation.server_state import ServerCheckpoints
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
+from fedlin.precision import precision
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.registrations import REGISTERED, read_registrations
 from fedlin.transports.signatures import Sender
@@ -108,8 +109,9 @@ def server_opens(data: bytes) -> object:
     """A reply, by all that the server does with one."""
     body = memoryview(data)
     reply = Reply(Kind(1 + len(data) % 16), ReplyHeader(bytes(8), 1), body)
-    for shape in (*HANDSHAKE.shapes.opening, *HANDSHAKE.shapes.later):
-        sort_uploads({"south": reply._replace(kind=Kind.UPLOAD)}, shape.up, 1e3)
+    with precision(HANDSHAKE.dtype):
+        for shape in (*HANDSHAKE.shapes.opening, *HANDSHAKE.shapes.later):
+            sort_uploads({"south": reply._replace(kind=Kind.UPLOAD)}, shape.up, 1e3)
     refusal(reply)
     with suppress(fedlin.FedLinError):
         read_metrics(reply)
