@@ -154,6 +154,11 @@ def column(name: str) -> Column:
     return _KNOWN.get(name) or Column(name, name, name, stop="at least", missing="it was not among the metrics")
 
 
+def reached(measures: Measures, limits: Measures) -> list[Any]:
+    """Whether each measure that has a limit is at it."""
+    return [column(name).reached(measures[name], limit) for name, limit in limits.items()]
+
+
 def write(name: str, value: float) -> str:
     """A column's value for a reader.
 
