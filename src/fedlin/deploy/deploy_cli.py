@@ -87,13 +87,14 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Where a run stands: rounds, the gradient's norm, bytes, every site, and what is waited for; or a site's view."""
+    from fedlin.deploy.kit_folders import is_site, server_folder
     from fedlin.deploy.runs import MODEL, named_run
     from fedlin.deploy.screen import site_lines, status_lines
     from fedlin.deploy.site_record import site_status
-    from fedlin.deploy.status import read_status, server_folder
+    from fedlin.deploy.status import read_status
 
     with cli_errors():
-        if (folder / "startup" / "fed_client.json").is_file():
+        if is_site(folder):
             site = site_status(folder)
             shown = [json.dumps(site)] if as_json else site_lines(site)
         else:
@@ -105,6 +106,25 @@ def status(
 
 
 @app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
+    name: RunOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for any port.")] = 8050,
+) -> None:
+    """A page on this machine with a run's curves, sites and events, or with a site's view; and Prometheus metrics."""
+    from fedlin.deploy.watch_page import WatchServer
+    from fedlin.deploy.watch_snapshot import view_of
+
+    _end_in_order()
+    with cli_errors():
+        server = WatchServer(folder, view_of(folder, name), port)
+    typer.echo(f"The page: {server.address}")
+    typer.echo(f"For Prometheus: {server.address}metrics")
+    typer.echo("Ctrl-C ends it.")
+    server.serve()
+
+
+@app.command()
 def logs(
     folder: Folder,
     site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
@@ -112,8 +132,9 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
 ) -> None:
     """The last lines the server wrote about its rounds, or those of a site's own log."""
+    from fedlin.deploy.kit_folders import server_folder
     from fedlin.deploy.runs import STATE, named_run
-    from fedlin.deploy.status import log_lines, server_folder
+    from fedlin.deploy.status import log_lines
     from fedlin.engines.federation.round_log import LOG
 
     with cli_errors():
@@ -132,8 +153,8 @@ def readmit(
 ) -> None:
     """Let a site in again whose uploads were rejected, on the server's machine: the run goes on with it."""
     from fedlin.audit import AuditTrail
+    from fedlin.deploy.kit_folders import server_folder
     from fedlin.deploy.runs import STATE, present_run
-    from fedlin.deploy.status import server_folder
     from fedlin.engines.checkpoint import write_whole
     from fedlin.engines.federation.membership import READMIT
 

@@ -1,6 +1,7 @@
 """Where a run stands, read from what its server writes."""
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ class SiteRow:
     last: int | None  # the last round it was counted in
     weight: float | None
     since: float | None = None  # when the fault began
+    took: float | None = None  # seconds of its latest answer
+    seen: float | None = None  # when it was counted last
+    faults: int = 0  # how many it had
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,11 @@ def _progress(line: dict[str, Any]) -> Progress:
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
     written = read_lines(run / STATE / LOG, last)
-    events = [line for line in written if "event" in line]
-    rounds = [line for line in written if "event" not in line]
+    return status_of(run, [one for one in written if "event" in one], [one for one in written if "event" not in one])
+
+
+def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> RunStatus:
+    """The status of the run in this folder, of whose log these are the events and the rounds."""
     awaiting = read_awaiting(run)
     alive = awaiting is not None and process_runs(awaiting.process, awaiting.time)
     planned = [event["rounds"] for event in events if "rounds" in event]
@@ -119,11 +126,13 @@ def read_status(run: Path, last: int | None = None) -> RunStatus:
 def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> list[SiteRow]:
     """What became of each site in these rounds."""
     faults: dict[str, dict[str, Any]] = {}
+    counts: Counter[str] = Counter()
     weights: dict[str, float] = {}
     names: list[str] = []
     for event in events:
         if event["event"] == "fault":
             faults[event["client"]] = event
+            counts[event["client"]] += 1
         elif event["event"] == "recovered":
             faults.pop(event["client"], None)
         elif event["event"] == "resumed":  # whatever else was wrong belongs to the process before
@@ -134,13 +143,16 @@ def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> lis
     rows = []
     total = sum(weights.values()) or 1.0
     for name in names:
-        counted = [line["round"] for line in rounds if name in line["answered"]]
+        counted = [line for line in rounds if name in line["answered"]]
+        last = counted[-1] if counted else {}
+        took = rounds[-1].get("took", {}).get(name) if rounds else None
         fault = faults.get(name)
         late = bool(rounds) and name in rounds[-1]["late"]
         state = f"{fault['kind']}: {fault['why']}" if fault else "late" if late else "counted" if counted else "waiting"
         weight = weights[name] / total if name in weights else None
         since = fault.get("time") if fault else None
-        rows.append(SiteRow(name, state, len(counted), len(rounds), counted[-1] if counted else None, weight, since))
+        played = (len(counted), len(rounds), last.get("round"))
+        rows.append(SiteRow(name, state, *played, weight, since, took, last.get("time"), counts[name]))
     return rows
 
 
@@ -152,14 +164,6 @@ def process_runs(process: int, since: float) -> bool:
         return bool(process and psutil.Process(process).create_time() <= since + 1)
     except psutil.Error:
         return False
-
-
-def server_folder(folder: Path) -> Path:
-    """The server's kit in a federation's folder, or the folder itself where it is that kit."""
-    for candidate in (folder / "server", folder):
-        if (candidate / "startup" / "fed_server.json").is_file():
-            return candidate
-    raise DeployError(f"{folder} is neither a federation nor its server's folder.")
 
 
 def log_lines(path: Path) -> list[str]:
