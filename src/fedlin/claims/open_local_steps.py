@@ -4,6 +4,7 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.altered import any_fault
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws, quadratics
 from fedlin.engines.simulation.simulate import simulate
@@ -27,6 +28,7 @@ PATIENCE = 20  # FedAvg gets κ rounds this many times: several times those that
     statement="At the step sizes of their theories the rounds to a fixed accuracy grow like κ for FedLin and like √κ "
     "for Scaffnew, which takes √κ local steps a round on average: local steps can shorten training. Clients have "
     "minimisers of their own, so that FedAvg with as many local steps never comes to that accuracy.",
+    wrong=any_fault(),
 )
 def check(setting: Setting) -> Outcome:
     """Slopes in log-log over three decades of κ."""
