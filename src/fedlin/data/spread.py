@@ -9,7 +9,7 @@ import numpy as np
 from fedlin.checks import instance_of
 from fedlin.core import Vector
 from fedlin.errors import UnknownError
-from fedlin.layout import each_client, one_pass_block
+from fedlin.layout import each_client
 from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective
 from fedlin.problems.problem import Problem
@@ -56,8 +56,7 @@ def heterogeneity(problem: Problem) -> Heterogeneity:
 def _mean_square(problem: Problem, x: Any) -> float:
     """Σ w_i ‖∇f_i(x)‖²."""
     with precision(problem.dtype):
-        block = one_pass_block(problem.data, problem.clients)
-        gradients = np.asarray(_gradients(problem.objective, block)(problem.device_data, x))
+        gradients = np.asarray(_gradients(problem.objective, problem.pass_block)(problem.device_data, x))
     return float(problem.weights @ np.sum(gradients.astype(np.float64) ** 2, axis=1))
 
 

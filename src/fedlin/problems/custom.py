@@ -1,6 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, nonnegative, one_of, positive, shown
+from fedlin.core import Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.fingerprint import fingerprint
 from fedlin.precision import precision as compute_in
@@ -46,6 +47,13 @@ class Custom(Problem):
     def layers(self) -> tuple[Layer, ...]:
         return tuple(Layer(leaf.name, leaf.shape) for leaf in self._form.leaves)
 
+    def model(self, x: ArrayLike) -> Params:
+        return self.params(x)
+
+    @property
+    def restore(self) -> Callable[[Vector], Params]:
+        return self._functions.unravel
+
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
         with compute_in(self.dtype):
@@ -69,8 +77,7 @@ class Custom(Problem):
         if not np.allclose(self.weights, self.weights[0]):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
         with compute_in(self.dtype):
-            losses = jax.vmap(lambda client: self.objective.loss(client, jnp.asarray(x)))(self.data)
-            return Optimum(x, np.mean(np.asarray(losses)))
+            return Optimum(x, np.asarray(self._sums(x)[0]))
 
     def rows(self) -> Rows:
         of = self._functions
