@@ -63,6 +63,13 @@ class Cost:
 class Comparison:
     """Methods in one setting, each with a run for every seed; what `compare` returns.
 
+    Attributes:
+        results: The runs of each method, by its name.
+        targets: The values of the measure to reach, the easiest first.
+        measure: The column that is compared.
+        title: What stands above the table and on the page.
+        costs: What each target cost each method.
+
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=2, samples=5)
     >>> result = fedlin.simulate(fedlin.gradient_descent(), problem, fedlin.Plan(1, 0.1), 40)
@@ -71,7 +78,7 @@ class Comparison:
     """
 
     results: dict[str, tuple[Result, ...]]
-    targets: tuple[float, ...]  # the easiest first
+    targets: tuple[float, ...]
     measure: str
     title: str
     costs: tuple[Cost, ...] = field(init=False)
