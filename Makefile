@@ -15,7 +15,7 @@ TOOLS := hypothesis pytest pytest-xdist
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
-	mutation lint format bench docs clean
+	mutation fuzz lint format bench docs clean
 
 reproduce: $(CORE_STAMP)
 	$(VENV)/bin/fedlin reproduce
@@ -51,6 +51,10 @@ test-mlflow: .venv-mlflow/.installed
 mutation: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(PYTHON) tests/tools/mutation.py
+
+# Hostile bytes for everything that reads bytes, guided by coverage; ten minutes, and adds to the corpus.
+fuzz: $(STAMP)
+	$(PYTHON) tests/tools/fuzz_decoders.py 600 --keep
 
 # The wheel and the source distribution, each alone in a clean environment; for several minutes.
 test-package: $(STAMP)

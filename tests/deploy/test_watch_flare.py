@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
-from browser import MARKS, started
+from browser import MARKS, resize, started
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.status import Progress
 from fedlin.deploy.watch_page import WatchServer
@@ -22,7 +22,7 @@ from local_flare import importable, template
 
 pytestmark = [pytest.mark.long, *MARKS]
 ROUNDS, KILLED, LIMIT = 400, 20, 240.0
-CELL = "document.querySelector('tr[data-name=south] td:nth-child({})')?.textContent ?? ''"
+CELL = "(document.querySelector('tr[data-name=south] td:nth-child({})')?.textContent ?? '')"
 
 
 def test_a_site_that_is_killed_and_comes_back_is_seen_on_the_page(tmp_path: Path) -> None:
@@ -57,10 +57,12 @@ def test_a_site_that_is_killed_and_comes_back_is_seen_on_the_page(tmp_path: Path
         player.start()
         page.start()
         try:
+            resize(chrome, 1200, 1000)
             chrome.get(server.address)
             seen(chrome, f"{CELL.format(2)} === 'counted'")
             told = seen(chrome, f"{CELL.format(7)} !== '0' && !{CELL.format(2)}.startsWith('counted')")
             chrome.save_screenshot(str(tmp_path / "killed.png"))
+            assert chrome.execute_script("return document.getElementById('sign').textContent") == "needs attention"
             assert "south" in chrome.execute_script("return document.getElementById('events').textContent")
             back = seen(chrome, f"{CELL.format(2)} === 'counted' && {CELL.format(7)} !== '0'")
             seen(chrome, "document.getElementById('state').textContent.includes('done')")

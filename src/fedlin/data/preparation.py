@@ -215,7 +215,7 @@ class Preparation:
             )
             classes = tuple(map(str, fields["classes"]))
             return cls(columns, bool(fields["intercept"]), classes, tuple(fields["notes"]))
-        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
             raise DataError(f"the preparation cannot be read: {cause}.") from cause
 
 

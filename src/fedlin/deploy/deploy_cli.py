@@ -11,6 +11,7 @@ import typer
 
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy.participants_cli import app
+from fedlin.errors import DeployError
 
 __all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
@@ -64,6 +65,27 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     model = project.run_folder / MODEL
     typer.echo(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
     raise typer.Exit(exit_status(end))
+
+
+@app.command()
+def stop(folder: Folder) -> None:
+    """End the run that goes on at the server; what was done is saved, and `start` goes on from there."""
+    _check_flare()
+    from fedlin.deploy.flare.driver import Driver
+    from fedlin.deploy.folder_lock import locked
+    from fedlin.deploy.project import Project
+
+    with cli_errors():
+        project = Project.read(folder)
+        with locked(folder):
+            driver = Driver(project.admin, project.job, project.sites, project.needed)
+            try:
+                ended = driver.stop()
+            except Exception as error:  # FLARE raises many kinds where the server is not there
+                raise DeployError(f"the server cannot be reached: {type(error).__name__}.") from error
+            finally:
+                driver.forget()
+    typer.echo(f"ended {len(ended)} jobs: what was done is saved, and start goes on from there")
 
 
 @app.command()
@@ -205,4 +227,7 @@ def _end_in_order() -> None:
 
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
+    os.write(
+        1, b"left: a run that has begun goes on at the server; start again shows it, fedlin federation stop ends it\n"
+    )
     os._exit(130)

@@ -27,7 +27,7 @@ def server_folder(folder: Path) -> Path:
 def site_name(kit: Path) -> str:
     """The name of the site whose kit this is."""
     try:
-        name: str = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
-    except (OSError, ValueError, KeyError) as error:
+        settings = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
+        return str(settings["client"]["fqsn"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DeployError(f"{kit} is not a site's folder: copy one that fedlin federation init wrote.") from error
-    return name

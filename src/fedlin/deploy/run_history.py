@@ -1,12 +1,11 @@
 """Everything a run's server wrote, read on as it grows: for a page that looks every second at a run of any length."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.status import RunStatus, status_of
-from fedlin.engines.federation.round_log import LOG
+from fedlin.engines.federation.round_log import LOG, is_log_line, parse_lines
 
 POINTS = 400  # of a curve, at most
 _RECENT = 1000  # rounds that rows of sites tell of
@@ -34,11 +33,8 @@ class RunHistory:
             content = file.read()
         whole = content.rfind(b"\n") + 1
         self._read += whole
-        for text in content[:whole].splitlines():
-            try:
-                self._enter(json.loads(text))
-            except (ValueError, KeyError, TypeError):  # cut off by a crash
-                continue
+        for line in filter(is_log_line, parse_lines(content[:whole])):
+            self._enter(line)
 
     def _enter(self, line: dict[str, Any]) -> None:
         if "event" not in line:

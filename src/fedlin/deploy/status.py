@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlin.deploy.runs import STATE, outcome
 from fedlin.engines.federation.pending import WAITING
-from fedlin.engines.federation.round_log import LOG, read_lines
+from fedlin.engines.federation.round_log import LOG, read_lines, read_log
 from fedlin.errors import DeployError
 
 RECENT = 1 << 20  # bytes of the log: many rounds, and read in no time however long a run gets
@@ -81,24 +81,27 @@ class RunStatus:
 
 def lines(run: Path) -> list[dict[str, Any]]:
     """Everything the server wrote about a run's rounds."""
-    return read_lines(run / STATE / LOG)
+    return read_log(run / STATE / LOG)
 
 
 def read_awaiting(run: Path) -> Awaiting | None:
     """The exchange under way, or the latest one; None before the first."""
     written = read_lines(run / STATE / WAITING)
-    if not written or "asked" not in written[0]:
+    if not written:
         return None
     asked, *rest = written
-    answered = [line["answered"] for line in rest if "answered" in line]
+    names = [line["answered"] for line in rest if "answered" in line]
     over = any("over" in line for line in rest)
-    place = (asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
-    return Awaiting(*place, asked.get("process", 0))
+    try:
+        numbers = (int(asked["round"]), str(asked["phase"]), list(map(str, asked["asked"])), list(map(str, names)))
+        return Awaiting(*numbers, over, float(asked["time"]), int(asked.get("process", 0)))
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
 
 
 def read_progress(run: Path, last: int | None = None) -> Progress | None:
     """The latest round, looked for in the `last` bytes of the log; None before the first."""
-    rounds = [line for line in read_lines(run / STATE / LOG, last) if "event" not in line]
+    rounds = [line for line in read_log(run / STATE / LOG, last) if "event" not in line]
     return _progress(rounds[-1]) if rounds else None
 
 
@@ -108,7 +111,7 @@ def _progress(line: dict[str, Any]) -> Progress:
 
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
-    written = read_lines(run / STATE / LOG, last)
+    written = read_log(run / STATE / LOG, last)
     return status_of(run, [one for one in written if "event" in one], [one for one in written if "event" not in one])
 
 
@@ -162,7 +165,7 @@ def process_runs(process: int, since: float) -> bool:
 
     try:
         return bool(process and psutil.Process(process).create_time() <= since + 1)
-    except psutil.Error:
+    except (psutil.Error, ValueError, OverflowError):
         return False
 
 

@@ -44,8 +44,7 @@ class RunView:
         return {
             "title": f"Run {run.name}" if run != self.kit else "The run",
             "state": status_lines(status, str(run / MODEL), events=0, sites=False),
-            "good": (status.outcome is None and status.alive)
-            or (status.outcome or {}).get("status") in ("done", "stopped"),
+            "good": _in_order(status),
             "curves": history.curves(),
             "columns": [
                 "site",
@@ -105,6 +104,13 @@ class SiteView:
 def view_of(folder: Path, run: str | None) -> RunView | SiteView:
     """The view of who owns this folder."""
     return SiteView(folder) if is_site(folder) else RunView(folder, run)
+
+
+def _in_order(status: RunStatus) -> bool:
+    """Whether nobody has to do anything: the run goes on with everyone, or is over as it was meant to be."""
+    if status.outcome is not None:
+        return status.outcome["status"] in ("done", "stopped") and not status.outcome.get("without")
+    return status.alive and all(row.since is None for row in status.sites)
 
 
 def _row(row: SiteRow, status: RunStatus) -> Snapshot:

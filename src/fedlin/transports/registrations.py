@@ -23,5 +23,5 @@ def read_registrations(kit: Path) -> dict[str, float]:
     try:
         found = json.loads((kit / REGISTERED).read_text(encoding="utf-8"))
         return {str(name): float(when) for name, when in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}

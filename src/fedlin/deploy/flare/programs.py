@@ -118,7 +118,9 @@ def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
     status = read_status(present_run(Path(folder)))
     begun = psutil.Process().create_time()
     returned = {name for name, when in read_registrations(Path(folder)).items() if when > begun}
+    text = (Path(folder) / NAME).read_bytes() if (Path(folder) / NAME).is_file() else b""
     return {
+        "settings": hashlib.sha256(text).hexdigest(),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
         "events": status.events[int(asked.get("events", 0)) :],

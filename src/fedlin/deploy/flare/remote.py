@@ -97,6 +97,11 @@ def attend(project: Project, say: Say) -> dict[str, Any]:
                     return {"status": "failed", "error": f"{quick} jobs in a row ended at once: see the server's log."}
             submitted, driver.ended = driver.submissions, None
             running = driver.advance()
+            if driver.other is not None:
+                raise DeployError(
+                    f"job {driver.other} runs with other settings: wait for its end, or end it with fedlin federation "
+                    "stop; what it has done is saved."
+                )
             if driver.submissions > submitted:
                 begun = time.monotonic()
             if driver.awaited:

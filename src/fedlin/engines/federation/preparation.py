@@ -228,5 +228,5 @@ def _recipe(message: bytes) -> Recipe:
     try:
         fields: Mapping[str, object] = json.loads(message)
         return Recipe(**fields)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as cause:
+    except (ValueError, TypeError, RecursionError) as cause:
         raise DataError(f"the recipe cannot be read: {cause}.") from cause
