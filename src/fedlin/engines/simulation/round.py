@@ -62,7 +62,8 @@ def play_round(
     weighting = weigh(weights, totals, cohort.present)
     before = clients.state
     calls = seen = jnp.zeros(weights.shape, jnp.int32)
-    losses, sums = jnp.zeros_like(weights), []
+    losses = jnp.zeros_like(weights)
+    sums: list[Message] = []
 
     for number, phase in enumerate(phases):
         keys = phase_keys(seed, round_index, number)
