@@ -15,7 +15,7 @@ TOOLS := hypothesis pytest pytest-xdist
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
-	mutation fuzz lint format bench docs clean
+	mutation fuzz lint format bench bench-gpu test-gpu docs clean
 
 reproduce: $(CORE_STAMP)
 	$(VENV)/bin/fedlin reproduce
@@ -85,6 +85,17 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+# On a machine whose Python has JAX, and better torch too, with a GPU; PYTHON names it.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/gpu
+	PYTHONPATH=src $(PYTHON) -m pytest tests/engines/simulation/test_independent_loops.py tests/engines/simulation/test_metrics.py
+
+# The figures of a GPU; with PFL_FOLDER, a folder that holds pfl-research's package, beside pfl in the same run.
+bench-gpu:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu benchmarks/results/gpu.json
+	PYTHONPATH=src $(PYTHON) -m benchmarks.networks
+	PYTHONPATH=src $(PYTHON) -m benchmarks.page
 
 # Beside other packages, each in an environment of its own under .venv-peers; minutes, and writes docs/performance.md.
 bench: $(STAMP)

@@ -30,6 +30,7 @@ class Row:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+RESNET = {"users": 100, "rounds": 6, "again": 6, "every": 6, "test": 1000}
 ROWS = {
     "pfl": Row("with_pfl", "fedavg", {"rounds": 41}),
     "bare JAX": Row("with_bare_jax", "fedavg"),
@@ -39,6 +40,8 @@ ROWS = {
     "fedlin's FedLin": Row("with_fedlin", "fedlin", {"rounds": 100, "again": 100}),
     "fedlin's SCAFFOLD": Row("with_fedlin", "scaffold", {"rounds": 100, "again": 100}),
     "fedlin, cohort of 500": Row("with_fedlin", "fedavg", {"rounds": 40, "again": 40, "cohort": 500}),
+    "ResNet-18, cohort of 10": Row("with_resnet", "fedavg", {**RESNET, "cohort": 10}),
+    "ResNet-18, cohort of 100": Row("with_resnet", "fedavg", {**RESNET, "cohort": 100}),
     "fedlin.torch": Row("with_fedlin_torch", "fedavg", {"rounds": 60, "again": 60}, SHARED),
     "fedlin.torch, TF32": Row("with_fedlin_torch", "fedavg/tf32", {"rounds": 60, "again": 60}, SHARED),
     "fedlin.torch, JAX on the CPU": Row(

@@ -17,6 +17,18 @@ METHODS = {
 }
 
 
+class CompileClock:
+    """Seconds that XLA has compiled in this process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, seconds: float, **facts: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            self.seconds += seconds
+
+
 def simulate(method: str, problem: Any, setting: Setting, rounds: int, metric: Any, test: Any) -> Any:
     """One pass over each user's images a round, and the accuracy every few rounds."""
     return fedlin.simulate(
@@ -34,6 +46,7 @@ def simulate(method: str, problem: Any, setting: Setting, rounds: int, metric: A
 
 def timed(method: str, problem: Any, setting: Setting, laps: Laps, metric: Any, test: Any) -> dict[str, Any]:
     """All rounds from the start of the process, then some again, compiled and with the data in place."""
+    clock = CompileClock()
     result = simulate(method, problem, setting, setting.rounds, metric, test)
     laps.lap(0)
     again = min(setting.rounds, setting.again)
@@ -48,6 +61,7 @@ def timed(method: str, problem: Any, setting: Setting, laps: Laps, metric: Any, 
         "accuracy": float(found[-1]),
         "training loss": float(result.training_loss[-1]),
         "seconds a round without evaluation": float(result.seconds[-1]) / setting.rounds,
+        "compile seconds": clock.seconds,
         "device peak": memory.get("peak_bytes_in_use"),
     }
 

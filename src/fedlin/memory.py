@@ -68,14 +68,24 @@ def fitting_block(
         if needs.between <= room and needs.largest <= LARGEST:
             return block
         if size == 1 or room <= 0:
-            raise TooLargeError(
-                f"one client at a time takes {write_bytes(needs.held)} of data, models and states and "
-                f"{write_bytes(needs.between)} in between, and this device has {write_bytes(memory)}: use mini-batches "
-                "of fewer rows (fedlin.problems.minibatch), give chunk= to keep clients on the host, or draw fewer "
-                "clients a round."
-            )
-        share = min(room / max(needs.between, 1), LARGEST / needs.largest, 0.9)
+            raise _refusal("one client at a time", needs)
+        share = min(room / max(needs.between, 1), LARGEST / max(needs.largest, 1), 0.9)
         block = even_block(max(1, int(size * share)), clients)
+
+
+def check_fits(program: Any, arguments: tuple[Any, ...], clients: int) -> None:
+    """Refuse a program for so many clients that does not fit the device."""
+    needs = _needs(program, arguments)
+    if needs.held + needs.between > WHOLE * device_memory() or needs.largest > LARGEST:
+        raise _refusal(f"a chunk of {clients}", needs)
+
+
+def _refusal(what: str, needs: Needs) -> TooLargeError:
+    return TooLargeError(
+        f"{what} takes {write_bytes(needs.held)} of data, models and states and {write_bytes(needs.between)} in "
+        f"between, and this device has {write_bytes(device_memory())}: use mini-batches of fewer rows "
+        "(fedlin.problems.minibatch), a smaller chunk= with the other clients on the host, or a smaller cohort."
+    )
 
 
 def _needs(program: Any, arguments: tuple[Any, ...]) -> Needs:

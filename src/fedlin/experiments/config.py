@@ -23,6 +23,7 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the 
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
 
 
+METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
 
@@ -318,7 +319,8 @@ class PlanConfig(Section):
 
 _Finite = Annotated[float, Field(description="a finite number")]
 _limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
-# When a run may end early: one key for every measure.
+_limits |= dict.fromkeys(METRICS, (_Finite | None, None))
+# When a run may end early: one key for every measure, and for every metric on rows held out.
 StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)
 
 
@@ -338,6 +340,7 @@ class ExperimentConfig(Section):
     measure: Annotated[str, AfterValidator(_measure), Field(description=_MEASURES)] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
+    evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
     stop: StopConfig = StopConfig()
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]

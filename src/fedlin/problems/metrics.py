@@ -58,7 +58,9 @@ def evaluate_in_blocks(
     few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), test)  # type: ignore[no-untyped-call]
     for name, function in metrics.items():
         try:
-            value = jax.eval_shape(lambda x, function=function: jnp.asarray(function(restore(x), few)), start)
+            value = jax.eval_shape(
+                lambda x, rows, function=function: jnp.asarray(function(restore(x), rows)), start, few
+            )
         except Exception as cause:
             first = str(cause).strip().split("\n")[0]
             raise DataError(

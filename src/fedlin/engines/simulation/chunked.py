@@ -32,7 +32,8 @@ from fedlin.engines.phase import (
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, outcome
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
-from fedlin.layout import choose_block, of_clients, one_pass_block
+from fedlin.layout import choose_block, count_bytes, of_clients, one_pass_block
+from fedlin.memory import PART, WHOLE, check_fits, device_memory
 from fedlin.problems.objective import Data, Objective
 from fedlin.problems.problem import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
@@ -161,9 +162,10 @@ class Chunked:
                 # The device works on one chunk while the host reads the next and takes back the one before.
                 clients, weights = held or self._load(chunk)
                 clients = clients._replace(state=states[number])
-                states[number], uploads, taken, *losses = clients_part(
-                    inputs, server, clients, weights, np.int32(chunk.used)
-                )
+                given = (inputs, server, clients, weights, np.int32(chunk.used))
+                if not keep:
+                    check_fits(clients_part, given, self.chunk)
+                states[number], uploads, taken, *losses = clients_part(*given)
                 seen[number] = _plus(seen[number], losses)
                 mean = _plus(mean, uploads)
                 calls.append(taken)
@@ -215,6 +217,20 @@ class Chunked:
         """Go on from what `arrays` returned, if there is anything."""
         if arrays is not None:
             self.done, (self.server, self.states) = self.logs[0].resume(arrays, (self.server, self.states))
+
+
+def chunk_that_fits(run: Run) -> int | None:
+    """Clients that visit the device at a time where the data and states of all exceed its memory; None where not.
+
+    Two chunks are there at once, and local work needs as much again and more.
+    """
+    problem, memory = run.problem, device_memory()
+    one = count_bytes(of_clients((problem.data, problem.noise), 1))
+    one += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
+    if one * problem.clients <= WHOLE * memory:
+        return None
+    models = 4 * problem.start.nbytes  # a client's own, its gradient, its upload and its step
+    return max(1, min(run.cohort or problem.clients, int(PART * memory / (one + models))))
 
 
 def _plus(total: Any, more: Any) -> Any:

@@ -17,7 +17,7 @@ from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.evaluation_rounds import plan_evaluations
 from fedlin.engines.interrupt import Interrupt
-from fedlin.engines.simulation.chunked import Chunked
+from fedlin.engines.simulation.chunked import Chunked, chunk_that_fits
 from fedlin.engines.simulation.evaluator import Evaluator, next_multiple
 from fedlin.engines.simulation.program import RUNNING
 from fedlin.engines.simulation.progress_bar import bar
@@ -84,6 +84,7 @@ def simulate(
         chunk: How many clients visit the device at a time, while the data and states of all stay on the host, where
             NumPy's memory-mapped arrays may hold them: for what exceeds the device's memory. The result is the same to
             rounding. Such a run does not search for x*: it has gap and distance if `problem.minimizer` was asked for.
+            Left open, that is done where data and states do not fit the device.
         metrics: Functions (model, batch), each a mean over the batch's rows, by the name of their column; the model
             is what `problem.model` gives, a pytree of parameters or a torch module. The model with the highest first
             metric is kept.
@@ -279,9 +280,11 @@ def _lay_out(
     metrics: Collection[str],
 ) -> Resident | Chunked:
     """The run with its clients in memory, shared out over devices where asked to or where it pays, or in chunks."""
+    problem, mesh = run.problem, None
+    if chunk is None and devices is None and not problem.objective.outside:
+        chunk = chunk_that_fits(run)
     if chunk is not None:
         return Chunked(run, layout, iterates, chunk, metrics)
-    problem, mesh = run.problem, None
     if devices is not None:
         mesh = make_mesh(devices, problem.clients)
     elif run.cohort is None and not problem.objective.outside:
