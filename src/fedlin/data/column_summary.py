@@ -125,6 +125,8 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     >>> found.rows, found.missing, found.moments.mean, dict(found.words)
     (4, 1, 4.0, {'3': 1, '5': 1, 'old': 1})
     """
+    if column.dtype.kind in "biu":
+        column = column.astype(np.float64)
     absent = ~np.isfinite(column) if column.dtype.kind == "f" else missing_words(column)
     present = column[~absent]
     values = numbers(present)

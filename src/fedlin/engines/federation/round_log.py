@@ -35,9 +35,27 @@ class BestModel(NamedTuple):
 class FederationResult:
     """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
 
-    `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
-    was sent, headers and repetitions included. Index t + 1 of `move` is ‖x̄_{t+1} - x̄_t‖, and of `gradient` the norm of
-    the estimate of ∇f(x̄_t) that the server had in that round, NaN where its method makes none: no machine sees ∇f.
+    No machine sees ∇f, so that there is no gap and no distance here.
+
+    Attributes:
+        algorithm: The method's name.
+        status: "done", "stopped", "diverged" or "interrupted".
+        x: The model after the last round, (d,).
+        move: ‖x̄_{t+1} - x̄_t‖ at index t + 1.
+        gradient: The norm of the estimate of ∇f(x̄_t) that the server had, at index t + 1; NaN where its method makes
+            none.
+        bytes_up: Bytes of the method's messages to the server, as `simulate` counts them.
+        bytes_down: The same from the server.
+        wire_up: All bytes that were sent to the server, headers and repetitions included.
+        wire_down: The same from the server.
+        gradients: Gradients the clients took.
+        seconds: Seconds since the start.
+        answered: Who was counted in each round.
+        events: What happened besides; the page on federations lists it.
+        clients: Who takes part at the end.
+        seed: What decided every draw.
+        absent: Who took part and was quarantined or left, and why.
+        best: The best model by the metric of the evaluation, where it names one.
 
     >>> import fedlin
     >>> from fedlin.transports.loopback import Loopback
@@ -59,12 +77,12 @@ class FederationResult:
     wire_down: Array
     gradients: Array
     seconds: Array
-    answered: list[list[str]]  # who was counted in each round
-    events: list[dict[str, Any]]  # what happened besides: see the page on federations
-    clients: list[str]  # who takes part at the end
+    answered: list[list[str]]
+    events: list[dict[str, Any]]
+    clients: list[str]
     seed: int = 0
-    absent: Mapping[str, str] = field(default_factory=dict)  # who took part and was quarantined, or left
-    best: BestModel | None = None  # by the metric of the evaluation, where it names one
+    absent: Mapping[str, str] = field(default_factory=dict)
+    best: BestModel | None = None
 
     @property
     def rounds(self) -> int:
