@@ -454,8 +454,9 @@ def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> No
 def test_a_call_that_never_ends_is_given_up() -> None:
     with pytest.raises(TimeoutError):
         bounded(lambda: time.sleep(5), 0.1)
+    nothing: dict[str, int] = {}
     with pytest.raises(KeyError):
-        bounded(lambda: {}["missing"])
+        bounded(lambda: nothing["missing"])
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,31 @@ def write_whole(
         os.replace(scratch, target)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+class LaterSync:
+    """Has files reach the disk while others work: `add` waits for the file before, so that one at most is on its way.
+
+    A process may be killed at any moment without loss; where the power is cut, the newest file may be gone.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "fedlin-sync")
+        self._before: Future[None] | None = None
+
+    def add(self, path: Path) -> None:
+        """Have this file reach the disk, once the one before has."""
+        if self._before is not None:
+            self._before.result()
+        self._before = self._thread.submit(_sync, path)
+
+
+def _sync(path: Path) -> None:
+    try:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    except FileNotFoundError:  # it is not needed any more
+        return
 
 
 def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, Any] | None:

@@ -599,7 +599,7 @@ def test_a_state_that_could_not_be_written_is_not_answered_for(tmp_path: Path, m
     site = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path)
     begin = wire.write_message(Header(Kind.BEGIN, site.handshake.fingerprint + bytes(4)))
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:

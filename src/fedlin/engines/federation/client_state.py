@@ -38,6 +38,7 @@ class ClientStates:
         self.folder = folder
         self._records: dict[bytes, SavedState] = {}
         self._rounds: dict[bytes, int] = {}
+        self._sync = checkpoint.LaterSync()
         if folder is not None:
             for path in checkpoint.open_folder(folder, 0o700).glob("*.state"):
                 number, _, name = path.stem.partition("-")
@@ -66,7 +67,9 @@ class ClientStates:
             parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
             named = {**arrays, "place": place, "parent": parent, "reply": reply}
             self.folder.mkdir(0o700, parents=True, exist_ok=True)  # someone may have removed it
-            checkpoint.write(self._path(name, record.round), self._identity, named, 0o600)
+            path = self._path(name, record.round)
+            checkpoint.write(path, self._identity, named, 0o600, sync=False)
+            self._sync.add(path)
         self._records[name] = record
         self._rounds[name] = record.round
         self._prune(name)

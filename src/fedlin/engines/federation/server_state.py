@@ -72,6 +72,7 @@ class ServerCheckpoints:
         self.folder = folder
         self.handshake = handshake
         self.identity = identity
+        self._sync = checkpoint.LaterSync()
         self.pinned: set[int] = set()  # rounds whose checkpoints are kept whatever their age
 
     def write(self, progress: ServerState) -> None:
@@ -81,7 +82,9 @@ class ServerCheckpoints:
         leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(progress.server))}
         facts = {"first": progress.first, "round": progress.round, "roster": progress.roster.to_plain()}
         arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
-        checkpoint.write(self.folder / f"server-{progress.round:010d}.ckpt", self.identity, arrays, 0o600)
+        path = self.folder / f"server-{progress.round:010d}.ckpt"
+        checkpoint.write(path, self.identity, arrays, 0o600, sync=False)
+        self._sync.add(path)  # of a round that is lost all the same the clients have what it takes to play it again
         paths = {_round(path): path for path in self._paths()}
         for number in paths.keys() - kept_rounds(paths, self.pinned):
             paths[number].unlink(missing_ok=True)
