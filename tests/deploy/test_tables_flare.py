@@ -21,7 +21,7 @@ from fedlin.engines.federation.preparation import FILE
 from hospitals import hospital_rows
 from local_flare import free_port, importable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 SITES = ("north", "south")
 TAU, ETA, ROUNDS = {"north": 4, "south": 2}, {"north": 0.05, "south": 0.1}, 3
 CLIENT = """
