@@ -67,6 +67,6 @@ def _(controls: mo.ui.dictionary) -> None:
 @app.cell
 def _(controls: mo.ui.dictionary) -> None:
     chosen: dict[str, Any] = controls.value
-    found = study(Sliders(**chosen))
-    drawn = mo.ui.plotly(plot(found), config={"displayModeBar": False})
-    mo.vstack([mo.callout(mo.Html(escape(found.summary))), drawn, mo.Html(escape(found.explanation))])
+    result = study(Sliders(**chosen))
+    drawn = mo.ui.plotly(plot(result), config={"displayModeBar": False})
+    mo.vstack([mo.callout(mo.Html(escape(result.summary))), drawn, mo.Html(escape(result.explanation))])

@@ -96,13 +96,13 @@ class FlareTransport:
         enough: Enough | None = None,
     ) -> Mapping[str, bytes]:
         """Call the named sites at once and gather what they answer in time; `failures` tells why others did not."""
-        mail, deadline = by_client(payloads, clients), time.monotonic() + timeout
+        messages, deadline = by_client(payloads, clients), time.monotonic() + timeout
         asked = self._sites.keys() & set(clients)
         with self._changed:
             self._exchange += 1
             self.failures = {}
             self._pending = set(asked)
-            self._waiting = {name: _Request(self._exchange, phase, mail[name], timeout) for name in asked}
+            self._waiting = {name: _Request(self._exchange, phase, messages[name], timeout) for name in asked}
             self._changed.notify_all()
             while self._pending and self._aborted is None:
                 if self._replies and enough is not None and enough(self._replies):
@@ -168,8 +168,8 @@ class FlareTransport:
 
 def _program() -> Callable[..., Any]:
     module, _, function = os.environ[PROGRAM].partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    program: Callable[..., Any] = getattr(import_module(module), function)
+    return program
 
 
 def _here() -> tuple[str, Path, str]:
