@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fedlin.cache import keep_compiled
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy.participants_cli import app
 from fedlin.errors import DeployError
@@ -49,6 +50,8 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     from fedlin.deploy.runs import MODEL, end_line, exit_status
 
     _end_in_order()
+    if local:
+        keep_compiled()  # sites on one machine compile the same programs
     for request in () if local else (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(request) != signal.SIG_IGN:
             signal.signal(request, _leave)
@@ -98,6 +101,7 @@ def join(
     from fedlin.deploy.folder_lock import locked
 
     _end_in_order()
+    keep_compiled()  # so that it is soon back after a crash
     with cli_errors(), locked(kit):
         take_part(kit, typer.echo)
 
