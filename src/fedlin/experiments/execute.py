@@ -104,6 +104,9 @@ def _play(folder: RunFolder, run: PreparedRun, tuned: float | None, progress: bo
         ),
         iterates=False,
         measure_every=1,  # the cost to a target is exact to the round
+        metrics=run.built.metrics,
+        test=run.built.test,
+        every=experiment.evaluate_every,
     )
 
 

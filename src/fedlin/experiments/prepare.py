@@ -84,6 +84,7 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
                 participation=planned.participation,
                 weights=None,
                 stop=stop(experiment),
+                metrics=tuple(run.built.metrics or ()),
             )
         prepared.append(run)
     return prepared
