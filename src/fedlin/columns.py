@@ -162,6 +162,11 @@ def column(name: str) -> Column:
     return _KNOWN.get(name) or Column(name, name, name, stop="at least", missing="it was not among the metrics")
 
 
+def reached(measures: Measures, limits: Measures) -> list[Any]:
+    """Whether each measure that has a limit is at it."""
+    return [column(name).reached(measures[name], limit) for name, limit in limits.items()]
+
+
 def is_metric(name: str) -> bool:
     """Whether a column of this name is one given at run time."""
     return name not in _KNOWN

@@ -95,22 +95,10 @@ def _quadratic(file: str) -> Problem:
 
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
-    problem = _objective(setting, rows)
+    problem = setting.build(rows)
     metrics, test = (None, None) if rows.test is None else held_out_metrics(setting, rows.test)
     if setting.weights == "rows":
         problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
     else:
         weights = "(1/m) Σ fᵢ, every client alike"
     return BuiltProblem(problem, rows, weights, metrics, test)
-
-
-def _objective(setting: config.RowsConfig, rows: ClientData) -> Problem:
-    X, y, l2 = rows.X, rows.y, setting.l2
-    if isinstance(setting, config.LogisticConfig):
-        return problems.logistic(X, y, rows.penalties(l2), setting.reduction, nonconvex=setting.nonconvex)
-    if isinstance(setting, config.SoftmaxConfig):
-        classes = setting.classes or len(rows.classes)
-        return problems.softmax(X, y, rows.penalties(l2, classes), setting.reduction, classes=classes)
-    if isinstance(setting, config.PoissonConfig):
-        return problems.poisson(X, y, rows.penalties(l2), setting.reduction)
-    return problems.regression(X, y, l2=rows.penalties(l2), reduction=setting.reduction)

@@ -4,12 +4,16 @@ A key's description finishes the sentence "give ..." in an error. Lists that mea
 models see them (see `grid`), so each describes a single run.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
+from fedlin import problems
 from fedlin.columns import MEASURED
 from fedlin.comparison import MEASURES
+
+if TYPE_CHECKING:
+    from fedlin.experiments.client_rows import ClientData
 
 Count = Annotated[int, Field(ge=1, lt=2**31, description="a whole number of at least 1, below 2³¹")]
 Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
@@ -189,12 +193,19 @@ class RowsConfig(OracleConfig):
             raise ValueError("data.client and partition exclude each other: leave one out.")
         return self
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        """The problem of these rows."""
+        raise NotImplementedError
+
 
 class LogisticConfig(RowsConfig):
     """Logistic regression with labels -1 and +1."""
 
     kind: Literal["logistic"]
     nonconvex: Nonnegative = 0.0
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.logistic(rows.X, rows.y, rows.penalties(self.l2), self.reduction, nonconvex=self.nonconvex)
 
 
 class SoftmaxConfig(RowsConfig):
@@ -203,17 +214,27 @@ class SoftmaxConfig(RowsConfig):
     kind: Literal["softmax"]
     classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] | None = None
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        classes = self.classes or len(rows.classes)
+        return problems.softmax(rows.X, rows.y, rows.penalties(self.l2, classes), self.reduction, classes=classes)
+
 
 class RegressionConfig(RowsConfig):
     """Least squares over rows; ridge regression with l2 above 0."""
 
     kind: Literal["regression", "ridge"]
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.regression(rows.X, rows.y, l2=rows.penalties(self.l2), reduction=self.reduction)
+
 
 class PoissonConfig(RowsConfig):
     """Poisson regression of counts."""
 
     kind: Literal["poisson"]
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.poisson(rows.X, rows.y, rows.penalties(self.l2), self.reduction)
 
 
 PROBLEMS: dict[str, type[OracleConfig]] = {

@@ -67,6 +67,14 @@ class Rows(NamedTuple):
 class Problem:
     """Base of all problems. Subclasses say what they know by overriding `curvature` and `solve`.
 
+    Args:
+        objective: f_i and its gradient as functions of one client's data.
+        data: The data of all clients, a leading axis of clients in every array.
+        start: The starting point of runs that are given none, (d,).
+        clients: m.
+        sampling: How an oracle draws rows, where it does.
+        noise: What the oracle's noise needs of each client.
+
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([[[1.0]], [[2.0]]], [[3.0], [100.0]])
     >>> problem.clients, problem.dim, problem.smoothness, problem.strong_convexity, problem.minimizer.round(3).tolist()

@@ -177,8 +177,8 @@ class Chunked:
             for chunk, new in zip(chunks, states, strict=True):
                 rows = chunk.numbers[: chunk.used]
                 jax.tree.map(lambda old, new, rows=rows: old.__setitem__(rows, new[: len(rows)]), self.states, new)
-        training = sum(mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True))
-        return server, np.sum(calls, axis=0), training
+        training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
+        return server, np.sum(calls, axis=0), np.sum(training, axis=0)
 
     def _load(self, chunk: Chunk) -> tuple[ClientArrays, Vector]:
         """A chunk's clients and their weights on the device, without their states."""

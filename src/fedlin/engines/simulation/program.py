@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.columns import MEASURED, Measures, unmeasured
+from fedlin.columns import MEASURED, Measures, reached, unmeasured
 from fedlin.core import Structure, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientArrays, ClientProgram
@@ -87,8 +87,8 @@ def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) 
     """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
     inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
     inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
-    reached = jnp.any(jnp.stack([column.reached(measures[column.name], limits[column.name]) for column in MEASURED]))
-    return jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
+    stops = jnp.any(jnp.stack(reached(measures, limits)))
+    return jnp.where(inside, jnp.where(stops, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
-from fedlin.columns import Measures, RoundCosts, column
+from fedlin.columns import Measures, RoundCosts, reached
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
@@ -94,7 +94,7 @@ class Run:
 
     def reached(self, measures: Measures) -> bool:
         """Whether the run may stop with these measures."""
-        return any(column(name).reached(measures[name], limit) for name, limit in self.limits.items())
+        return any(reached(measures, self.limits))
 
     @property
     def looped(self) -> bool:
@@ -135,8 +135,7 @@ class Run:
 
     def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
         """The bytes of all clients in each of the rounds, up and down."""
-        opening, later = ([sum(m.up.total for m in s), sum(m.down.total for m in s)] for s in self.sizes)
-        each = np.where(np.arange(first, first + count)[:, None] == 0, opening, later)
+        each = np.where(np.arange(first, first + count)[:, None] == 0, *self.sizes.sums())
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 
