@@ -15,7 +15,8 @@ from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
-from fedlin.problems.problem import Layer, Optimum, Problem, Rows
+from fedlin.problems.problem import Layer, Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
