@@ -35,7 +35,7 @@ from fedlin.engines.simulation.run import Run
 from fedlin.layout import choose_block, count_bytes, of_clients, one_pass_block
 from fedlin.memory import PART, WHOLE, check_fits, device_memory
 from fedlin.problems.objective import Data, Objective
-from fedlin.problems.problem import Optimum, Sums, measure, survey
+from fedlin.problems.survey import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]

@@ -130,7 +130,9 @@ class Resident:
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
         self.state, computed = _wait(compiled(*self._arguments(inputs, count)))
-        records: Records = jax.tree.map(np.asarray, computed)
+        records: Records = jax.tree.map(np.asarray, computed._replace(x=None))
+        # The latest model alone stays on the device, for whoever asks for it.
+        records = records._replace(x=np.asarray(computed.x) if self._kept or not single else computed.x)
         seconds = time.perf_counter() - began
         self._pace.note(count, seconds)
         for number, log in enumerate(self.logs):
