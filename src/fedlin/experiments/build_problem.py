@@ -2,12 +2,14 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
+from fedlin.data.held_out_metrics import HeldOutMetrics
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
@@ -21,6 +23,14 @@ class BuiltProblem:
     problem: Problem
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
+    kind: str = ""
+
+    @cached_property
+    def held_out(self) -> HeldOutMetrics | None:
+        """What to say of models on the rows held out, where there are any."""
+        if self.rows is None or self.rows.test is None:
+            return None
+        return HeldOutMetrics(self.kind, self.rows.test)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -92,8 +102,9 @@ def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
     problem = _objective(setting, rows)
     if setting.weights == "rows":
-        return BuiltProblem(problem.weighted(rows.sizes), rows, "Σ (nᵢ/n) fᵢ, clients in proportion to their rows")
-    return BuiltProblem(problem, rows, "(1/m) Σ fᵢ, every client alike")
+        said = "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
+        return BuiltProblem(problem.weighted(rows.sizes), rows, said, setting.kind)
+    return BuiltProblem(problem, rows, "(1/m) Σ fᵢ, every client alike", setting.kind)
 
 
 def _objective(setting: config.RowsConfig, rows: ClientData) -> Problem:

@@ -318,6 +318,9 @@ class ExperimentConfig(Section):
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
+    layout: Annotated[
+        Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')
+    ] = "auto"
     stop: StopConfig = StopConfig()
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]

@@ -1,10 +1,15 @@
 """An experiment from its first run to its tables; what is done is stored at once, so that it can go on later."""
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from math import ceil
 from typing import Any
 
+import numpy as np
+
+from fedlin.columns import column
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.simulation.records import KEPT_BY_DEFAULT
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.experiments.config import ExperimentConfig
 from fedlin.experiments.prepare import PreparedRun, first_seeds, stop
@@ -13,6 +18,8 @@ from fedlin.experiments.tune import tune
 from fedlin.result import Result
 
 Say = Callable[[str], None]
+LOOKS = 101  # models of a run that are tried on the rows held out, at most
+HEADLINES = ("accuracy", "accuracy_worst", "r2", "deviance")  # metrics that a line on a run names
 CHECKPOINTS = 20  # a run is saved so often, unless the file says otherwise
 
 
@@ -40,6 +47,7 @@ def execute(folder: RunFolder, prepared: list[PreparedRun], *, say: Say, progres
         result = _play(folder, run, step_sizes.get(planned.cell), progress)
         if result.status == "interrupted":
             raise KeyboardInterrupt  # the engine has saved the run and ended between rounds
+        result = _tested(folder, run, result)
         folder.store(planned, result)
         say(f"[{number}/{len(prepared)}] {planned}: {outcome(result, folder.file.experiment)}")
     folder.write_tables()
@@ -102,13 +110,34 @@ def _play(folder: RunFolder, run: PreparedRun, tuned: float | None, progress: bo
         checkpoint=Checkpoint(
             folder.checkpoint(planned), experiment.checkpoint or ceil(experiment.rounds / CHECKPOINTS)
         ),
-        iterates=False,
+        iterates=_keeps_models(run),
+        layout=experiment.layout,
         measure_every=1,  # the cost to a target is exact to the round
     )
+
+
+def _keeps_models(run: PreparedRun) -> bool:
+    """Whether the models of all rounds are needed afterwards, and fit into memory."""
+    return run.built.held_out is not None and run.experiment.rounds * run.problem.dim <= KEPT_BY_DEFAULT
+
+
+def _tested(folder: RunFolder, run: PreparedRun, result: Result) -> Result:
+    """The result with metrics on the rows held out as columns, after some rounds or, of large models, the last."""
+    metrics = run.built.held_out
+    if metrics is None:
+        return result
+    kept = result.kept_iterates
+    rounds = np.array([result.rounds])
+    if kept is not None and result.status != "diverged":
+        rounds = np.unique(np.linspace(0, result.rounds, LOOKS).astype(int))
+    models = result.x[None] if kept is None or result.status == "diverged" else kept[rounds]
+    folder.store_held_out(run.planned, asdict(metrics.report(result.x)))
+    return replace(result, kept_iterates=None).with_columns(**metrics.columns(models, rounds, result.rounds + 1))
 
 
 def outcome(result: Result, experiment: ExperimentConfig) -> str:
     """How a run ended, in a few words."""
     last = getattr(result, experiment.measure)[-1]
     end = f"diverged in round {result.diverged_at}" if result.status == "diverged" else f"{result.rounds} rounds"
-    return f"{end}, {experiment.measure} {last:.2e}, {result.seconds[-1]:.2g} s"
+    tested = [f"{column(name).title} {result.columns[name][-1]:.4g}" for name in HEADLINES if name in result.columns]
+    return ", ".join([end, f"{experiment.measure} {last:.2e}", *tested, f"{result.seconds[-1]:.2g} s"])

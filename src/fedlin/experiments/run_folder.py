@@ -5,6 +5,7 @@ environment.json   versions, commit, device and date of every session that worke
 problems.json      facts of each problem, and a fingerprint of its numbers
 tuning/0003.json   step sizes tried for a run and those that differ from it in their seed only
 runs/0003.npz      a finished run: its model x and everything measured
+runs/0003.json     its model on the rows held out, over all and by client
 runs/0003.ckpt     where an unfinished run stands
 metrics.parquet    one long table of all runs, written at the end
 tuning.parquet     the same of all step sizes tried
@@ -115,6 +116,14 @@ class RunFolder:
         result.write(buffer)
         write_whole(self._run(run), buffer.getvalue())
         self.checkpoint(run).unlink(missing_ok=True)
+
+    def held_out(self, run: PlannedRun) -> Any:
+        """What a run's model does on the rows held out, or None."""
+        return self._json(f"runs/{run.name}.json")
+
+    def store_held_out(self, run: PlannedRun, report: Any) -> None:
+        """Keep what a run's model does on the rows held out."""
+        self._write_json(f"runs/{run.name}.json", report)
 
     def results(self) -> Iterator[tuple[PlannedRun, Result]]:
         """The finished runs."""

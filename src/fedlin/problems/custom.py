@@ -14,6 +14,7 @@ from fedlin.fingerprint import fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.packed import pack
 from fedlin.problems.problem import Layer, Optimum, Problem, Rows
 
 Array = NDArray[Any]
@@ -71,6 +72,14 @@ class Custom(Problem):
         with compute_in(self.dtype):
             losses = jax.vmap(lambda client: self.objective.loss(client, jnp.asarray(x)))(self.data)
             return Optimum(x, np.mean(np.asarray(losses)))
+
+    def pack(self, parts: int) -> Any:
+        if not self._form.padded or self._form.draws:
+            return None
+        rows, weight = self.data
+        lengths = self._lengths()
+        # Every block has a gradient of its own: no more of them than twice the clients.
+        return pack(rows, np.asarray(weight), lengths, -(-int(lengths.sum()) // self.clients), parts)
 
     def rows(self) -> Rows:
         of = self._functions

@@ -19,10 +19,12 @@ from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
 from fedlin.problems.rows import (
+    RowPart,
     Sheet,
     count_rows,
     drawable_rows,
     largest_eigenvalues,
+    pack_sheet,
     pick_rows,
     slope_of,
     stack_rows,
@@ -33,30 +35,32 @@ from fedlin.problems.solver import minimise
 Array = NDArray[Any]
 
 
-def _fit(sheet: Sheet, x: Vector) -> Scalar:
+def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:
     """The loss of all rows at once, without the regulariser."""
-    return sheet.weight @ jax.nn.softplus(-sheet.y * (sheet.X @ x))
+    return rows.weight @ jax.nn.softplus(-rows.y * (rows.X @ x))
 
 
 def _loss(sheet: Sheet, x: Vector) -> Scalar:
-    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + (sheet.l2 * x) @ x / 2
+    return sum_over_rows(_fit, sheet, x) + (sheet.l2 * x) @ x / 2
+
+
+def _fit_slope(rows: RowPart, x: Vector) -> Vector:
+    # No part without x: the compiler would take it out of the rounds, and no longer see two gradients as one.
+    return -(rows.weight * (rows.y * jax.nn.sigmoid(-(rows.y * (rows.X @ x))))) @ rows.X
 
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
-    def part(rows: Sheet) -> Vector:
-        # No part without x: the compiler would take it out of the rounds, and no longer see two gradients as one.
-        return -(rows.weight * (rows.y * jax.nn.sigmoid(-(rows.y * (rows.X @ x))))) @ rows.X
+    return sum_over_rows(_fit_slope, sheet, x) + sheet.l2 * x
 
-    return sum_over_rows(part, sheet) + sheet.l2 * x
+
+def _fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
+    # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
+    here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
+    return rows.weight @ above_tangent_binary(here, there)
 
 
 def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-    def part(rows: Sheet) -> Scalar:
-        # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
-        here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
-        return rows.weight @ above_tangent_binary(here, there)
-
-    return sum_over_rows(part, sheet) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
+    return sum_over_rows(_fit_above_tangent, sheet, x, y) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
 
 
 def _smooth(sheet: Sheet, x: Vector) -> Scalar:
@@ -141,6 +145,10 @@ class Logistic(Problem):
                 "Set l2 above 0."
             )
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
+
+    def pack(self, parts: int) -> Any:
+        packed = pack_sheet(self.sheet, parts)
+        return packed if packed is None or not self.nonconvex else (packed, self.data[1])
 
     def rows(self) -> Rows:
         if self.nonconvex:

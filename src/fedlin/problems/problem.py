@@ -166,6 +166,20 @@ class Problem:
         with precision(self.dtype):
             return jax.device_put(self.data)
 
+    def pack(self, parts: int) -> Data | None:
+        """The clients' data with rows in blocks, shared out over so many devices; None where that saves little."""
+        return None
+
+    @cached_property
+    def _packed(self) -> dict[int, Data | None]:
+        return {}
+
+    def packed_data(self, parts: int) -> Data | None:
+        """What `pack` makes, made once."""
+        if parts not in self._packed:
+            self._packed[parts] = self.pack(parts) if self.clients % parts == 0 else None
+        return self._packed[parts]
+
     @cached_property
     def optimum(self) -> Optimum:
         """x*, f* and, for quadratics, the Hessian of f; an error where they are not known."""

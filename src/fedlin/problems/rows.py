@@ -13,6 +13,7 @@ from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, sh
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
+from fedlin.problems.packed import ROWS, Packed, pack, sum_over_packed
 from fedlin.problems.problem import Rows
 
 Array = NDArray[Any]
@@ -29,6 +30,28 @@ class Sheet(NamedTuple):
     weight: jax.Array  # (n,), zero for padding; the same for all of a client's rows unless rows are weighted
     length: jax.Array  # n_i
     l2: jax.Array  # one number, or one for each entry of the model
+
+
+class PackedSheet(NamedTuple):
+    """The same with the rows of all clients in blocks: see `fedlin.problems.packed`."""
+
+    blocks: Packed  # of ((X, y), weight)
+    length: jax.Array
+    l2: jax.Array
+
+
+class RowPart(NamedTuple):
+    """Some of a client's rows, enough for a sum over them."""
+
+    X: jax.Array
+    y: jax.Array
+    weight: jax.Array
+
+
+def pack_sheet(sheet: Sheet, parts: int) -> PackedSheet | None:
+    """A sheet of all clients with its rows in blocks, where that saves much."""
+    blocks = pack((sheet.X, sheet.y), np.asarray(sheet.weight), np.asarray(sheet.length), ROWS, parts)
+    return None if blocks is None else PackedSheet(blocks, sheet.length, sheet.l2)
 
 
 def stack_rows(
@@ -145,20 +168,24 @@ def _as_it_is(X: Array, y: Array, l2: Any, reduction: str, outputs: int) -> Shee
     return Sheet(*stacked)
 
 
-def sum_over_rows(part: Callable[[Sheet], T], sheet: Sheet) -> T:
-    """part(sheet), for a `part` that sums over rows: block by block as far as the client's own rows go.
+def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: Vector) -> T:
+    """part(rows, *models) of all of a client's rows, for a `part` that sums over rows.
 
-    Padding then costs a short client nothing on a CPU, where clients take turns. A GPU takes all rows at once.
+    On a CPU it goes block by block as far as the client's own rows go, so that padding costs a short client nothing
+    where clients take turns. A GPU takes all rows at once.
     """
+    if isinstance(sheet, PackedSheet):
+        return sum_over_packed(
+            lambda block, *models: part(RowPart(*block[0], block[1]), *models), sheet.blocks, *models
+        )
     rows = sheet.X.shape[0]
     if rows <= BLOCK or rows % BLOCK or jax.default_backend() != "cpu":
-        return part(sheet)
+        return part(RowPart(sheet.X, sheet.y, sheet.weight), *models)
 
     def block(number: Any) -> T:
-        X, y, weight = (
-            jax.lax.dynamic_slice_in_dim(array, number * BLOCK, BLOCK) for array in (sheet.X, sheet.y, sheet.weight)
-        )
-        return part(sheet._replace(X=X, y=y, weight=weight))
+        arrays = (sheet.X, sheet.y, sheet.weight)
+        taken = (jax.lax.dynamic_slice_in_dim(array, number * BLOCK, BLOCK) for array in arrays)
+        return part(RowPart(*taken), *models)
 
     used = (sheet.length + (BLOCK - 1)) // BLOCK
     nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(block, 0))
