@@ -1,6 +1,6 @@
 """How well a model does on rows nobody learned from: over all rows, and at the worst and the median client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, xlogy
 from scipy.stats import rankdata
 
+from fedlin.columns import column
 from fedlin.data.prepare import LabelledRows
+from fedlin.errors import ArgumentError
 
 Array = NDArray[Any]
+Metric = Callable[[Array, Array, Array], Any]  # (model, X, y) -> a number
 BINS = 10  # of equal width, in which stated chances are set beside what happened
 
 
@@ -30,6 +33,7 @@ class HeldOutMetrics:
     Args:
         kind: What the model is: "logistic" (labels -1 and +1), "softmax" (0, 1, ...), "regression" or "poisson".
         test: The rows of every client that has any.
+        own: Further metrics by name, functions of (model, X, y) that give a number; higher is better.
 
     >>> test = LabelledRows([np.array([[1.0], [2.0]]), np.array([[-1.0]])], [np.array([1.0, -1.0]), np.array([-1.0])],
     ...                     ("a", "b"))
@@ -38,8 +42,8 @@ class HeldOutMetrics:
     (0.667, 0.5, 0.5)
     """
 
-    def __init__(self, kind: str, test: LabelledRows) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, test: LabelledRows, own: Mapping[str, Metric] | None = None) -> None:
+        self.kind, self._own = kind, dict(own or {})
         self._X, self._y = np.concatenate(test.X), np.concatenate(test.y)
         ends = np.cumsum([len(y) for y in test.y])
         self._clients = {name: slice(int(end) - len(y), int(end)) for name, end, y in zip(test.clients, ends, test.y)}  # noqa: B905
@@ -48,22 +52,32 @@ class HeldOutMetrics:
         """Every metric as a column of a result with so many entries, NaN but for these rounds' models."""
         found = [self.report(model).metrics for model in models]
         made = {name: np.full(length, np.nan) for name in found[0]}
-        for name, column in made.items():
-            column[rounds] = [metrics[name] for metrics in found]
+        for name, values in made.items():
+            values[rounds] = [metrics[name] for metrics in found]
         return made
 
     def report(self, x: Array) -> HeldOutReport:
         """All that is said of a model."""
-        values = self._of_rows(np.asarray(x, np.float64))
+        known = self._of_rows(np.asarray(x, np.float64))
+
+        def values(part: slice) -> dict[str, float]:
+            return {**known(part), **{name: self._call(name, x, part) for name in self._own}}
+
         whole = values(slice(None))
         clients = {name: {"rows": len(self._y[part]), **values(part)} for name, part in self._clients.items()}
         metrics = dict(whole)
         for name in whole:
             each = [found[name] for found in clients.values() if np.isfinite(found[name])]
             if each and name != "calibration":
-                metrics[f"{name}_worst"] = min(each) if name in HIGHER else max(each)
+                metrics[f"{name}_worst"] = min(each) if column(name).stop == "at least" else max(each)
                 metrics[f"{name}_median"] = float(np.median(each))
         return HeldOutReport(metrics, clients, self._calibration(x))
+
+    def _call(self, name: str, x: Array, part: slice) -> float:
+        try:
+            return float(self._own[name](x, self._X[part], self._y[part]))
+        except Exception as error:
+            raise ArgumentError(f"the metric {name} failed: {type(error).__name__}: {error}.") from error
 
     def _of_rows(self, x: Array) -> Callable[[slice], dict[str, float]]:
         """The metrics over any of the rows."""
@@ -93,9 +107,6 @@ class HeldOutMetrics:
             for own in _bins(stated)
             if own.any()
         ]
-
-
-HIGHER = ("accuracy", "auc", "r2")  # metrics that are better the higher they are
 
 
 def _classification(chances: Array, labels: Array) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """A run's problem, built from numbers, a file of quadratics or rows of data, with the facts a report shows."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
-from fedlin.data.held_out_metrics import HeldOutMetrics
+from fedlin.data.held_out_metrics import HeldOutMetrics, Metric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
+from fedlin.experiments.own_code import call_own
 from fedlin.problems.problem import Problem
 
 
@@ -24,13 +26,14 @@ class BuiltProblem:
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
     kind: str = ""
+    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     @cached_property
     def held_out(self) -> HeldOutMetrics | None:
         """What to say of models on the rows held out, where there are any."""
         if self.rows is None or self.rows.test is None:
             return None
-        return HeldOutMetrics(self.kind, self.rows.test)
+        return HeldOutMetrics(self.kind, self.rows.test, self.own_metrics)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -81,6 +84,9 @@ def _exact(setting: config.OracleConfig) -> BuiltProblem:
         return BuiltProblem(problems.least_squares(**numbers))
     if isinstance(setting, config.QuadraticConfig):
         return BuiltProblem(_quadratic(setting.file))
+    if isinstance(setting, config.PythonConfig):
+        made = call_own(setting.python, setting.arguments, Problem, "a problem, as fedlin.problems.from_loss(...) is")
+        return BuiltProblem(made)
     assert isinstance(setting, config.RowsConfig)
     return _with_rows(setting)
 

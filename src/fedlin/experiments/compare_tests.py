@@ -62,7 +62,7 @@ def held_out_figure(results: Mapping[str, Sequence[Result]], reports: Reports) -
             f"{column(name).title.capitalize()} of every client",
             "test rows of the client",
             column(name).label,
-            tuple(Curve(method, *np.array(sorted(found), float).T, kind="points") for method, found in points.items()),
+            tuple(_points(method, found) for method, found in points.items()),
             xscale="log",
             yscale="linear",
         )
@@ -76,6 +76,11 @@ def held_out_figure(results: Mapping[str, Sequence[Result]], reports: Reports) -
         diagonal = Curve("as stated", np.array([0.0, 1.0]), np.array([0.0, 1.0]), kind="theory")
         panels.append(Panel("Calibration", "chance stated", "share that happened", (*lines, diagonal), yscale="linear"))
     return Figure("test", "On rows nobody learned from", tuple(panels))
+
+
+def _points(method: str, found: Sequence[tuple[float, float]]) -> Curve:
+    x, y = np.array(sorted(found), np.float64).T
+    return Curve(method, x, y, kind="points")
 
 
 def _main(reports: Reports) -> str:

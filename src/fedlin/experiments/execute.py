@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fedlin.experiments.prepare import PreparedRun, first_seeds
+from fedlin.experiments.prepare import PreparedRun, first_seeds, own_code
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.experiments.work_units import WorkUnits
 from fedlin.experiments.workers import Workers, share_out
@@ -21,7 +21,7 @@ def execute(
 ) -> None:
     """Tune and play what is not yet stored, then write the tables; `workers` makes those who share the work, if any."""
     facts, pictures = _facts(prepared)
-    folder.begin(facts)
+    folder.begin(facts, own_code(folder.file))
     for known in facts.values():
         for note in known.get("notes", ()):
             say(f"prepared: {note}")

@@ -2,6 +2,7 @@
 
 experiment.toml    the file with its defaults filled in and its paths made absolute
 environment.json   versions, commit, device and date of every session that worked on it
+code.json          the files of the user's own code, by their content
 problems.json      facts of each problem, and a fingerprint of its numbers
 tuning/0003.json   step sizes tried for a run and those that differ from it in their seed only
 runs/0003.npz      a finished run: its model x and everything measured
@@ -79,8 +80,15 @@ class RunFolder:
             )
             raise ArgumentError(f"{self.path} is of another experiment: {changes}. Start a new one by --out.")
 
-    def begin(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note the session and the problems; refuse problems whose numbers are not those of the earlier sessions."""
+    def begin(self, facts: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> None:
+        """Note the session, the problems and the user's own code; refuse what is not that of the earlier sessions."""
+        known_code = self._json("code.json") or {}
+        for name, content in known_code.items():
+            if code.get(name) != content:
+                raise ArgumentError(
+                    f"{self.path} was made with other code: {name} has changed since. Put it back, or start a new run "
+                    "by --out."
+                )
         before = self._json("problems.json") or {}
         for case, known in facts.items():
             if case in before and before[case]["fingerprint"] != known["fingerprint"]:
@@ -89,6 +97,8 @@ class RunFolder:
                     "start a new run by --out."
                 )
         self._write_json("problems.json", facts)
+        if code:
+            self._write_json("code.json", code)
         self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.file.source)])
 
     def facts(self, run: PlannedRun) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The units of an experiment, which any process can do: a search for a step size, or a run; each stores its outcome."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from math import ceil
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from fedlin.experiments.prepare import PreparedRun, first_seeds, stop
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.experiments.tune import tune
 from fedlin.result import Result
+from fedlin.trackers import Tracker, track_run
 
 LOOKS = 101  # models of a run that are tried on the rows held out, at most
 HEADLINES = ("accuracy", "accuracy_worst", "r2", "deviance")  # metrics that a line on a run names
@@ -64,10 +66,24 @@ class WorkUnits:
     def _play(self, run: PreparedRun, progress: bool) -> str:
         experiment, planned = run.experiment, run.planned
         record = self.folder.tuning(self._first[planned.cell].planned) if planned.plan.tuned else None
-        result = simulate(
+        tracker = None
+        if experiment.track is not None:
+            params = {"algorithm": planned.label, "seed": planned.seed, **planned.grid}
+            tracker = track_run(experiment.track, self.folder.path, planned.name, params)
+        with tracker or nullcontext():
+            result = self._simulate(run, None if record is None else record["value"], tracker, progress)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt  # the engine has saved the run and ended between rounds
+        result = self._tested(run, result)
+        self.folder.store(planned, result)
+        return f"[{planned.number + 1}/{len(self._runs)}] {planned}: {outcome(result, experiment)}"
+
+    def _simulate(self, run: PreparedRun, tuned: float | None, tracker: Tracker | None, progress: bool) -> Result:
+        experiment, planned = run.experiment, run.planned
+        return simulate(
             run.algorithm,
             run.problem,
-            run.plan(experiment.rounds, None if record is None else record["value"]),
+            run.plan(experiment.rounds, tuned),
             experiment.rounds,
             seed=planned.seed,
             participation=planned.participation,
@@ -79,12 +95,8 @@ class WorkUnits:
             iterates=_keeps_models(run),
             layout=experiment.layout,
             measure_every=1,  # the cost to a target is exact to the round
+            callbacks=() if tracker is None else (tracker,),
         )
-        if result.status == "interrupted":
-            raise KeyboardInterrupt  # the engine has saved the run and ended between rounds
-        result = self._tested(run, result)
-        self.folder.store(planned, result)
-        return f"[{planned.number + 1}/{len(self._runs)}] {planned}: {outcome(result, experiment)}"
 
     def _tested(self, run: PreparedRun, result: Result) -> Result:
         """The result with metrics on the rows held out as columns, after some rounds or, of large models, the last."""

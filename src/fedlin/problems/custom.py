@@ -40,6 +40,13 @@ class Custom(Problem):
             self._functions.objective, data, start=start, clients=clients, sampling=self._functions.sampling
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_functions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._functions = flat_loss(state["_form"])
+        super().__setstate__(state)
+
     def signature(self) -> str:
         return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}"
 

@@ -166,6 +166,7 @@ def flat_loss(form: LossForm) -> FlatLoss:
             lambda data, x: slope_of_client(data, x).grad,
             slope=slope_of_client,
             total=total_slope,
+            origin=(__name__, "objective_of", form),
         ),
         lambda x: restore(split(x)),
         split,
@@ -173,8 +174,20 @@ def flat_loss(form: LossForm) -> FlatLoss:
         sizes,
         pick,
         slope,
-        Sampling(over_all_rows, "drawn", full=over_all_rows) if form.draws else None,
+        Sampling(over_all_rows, "drawn", full=over_all_rows, origin=(__name__, "sampling_of", form))
+        if form.draws
+        else None,
     )
+
+
+def objective_of(form: LossForm) -> Objective:
+    """The functions of a loss that methods see."""
+    return flat_loss(form).objective
+
+
+def sampling_of(form: LossForm) -> Sampling | None:
+    """How a loss draws, if it does."""
+    return flat_loss(form).sampling
 
 
 def _products(precision: str | None) -> AbstractContextManager[Any]:

@@ -20,13 +20,13 @@ from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Optimum, Problem, Rows
 from fedlin.problems.rows import (
     RowPart,
+    RowSlope,
     Sheet,
     count_rows,
     drawable_rows,
     largest_eigenvalues,
     pack_sheet,
     pick_rows,
-    slope_of,
     stack_rows,
     sum_over_rows,
 )
@@ -78,8 +78,17 @@ def slope(margins: Sequence[Any], labels: None) -> list[Any]:
 ON_CHIP = Model(slope, classes=1, signed=True)
 
 
-CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), fused=partial(descend_on_chip, ON_CHIP))
-WEIGHTED = replace(CONVEX, fused=None)  # the kernel takes one weight for all of a client's rows
+CONVEX = Objective(
+    _loss,
+    _grad,
+    _divergence,
+    prox_by_newton(_smooth),
+    fused=partial(descend_on_chip, ON_CHIP),
+    origin=(__name__, "CONVEX"),
+)
+WEIGHTED = replace(
+    CONVEX, fused=None, origin=(__name__, "WEIGHTED")
+)  # the kernel takes one weight for all of a client's rows
 
 
 def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:
@@ -92,7 +101,7 @@ def _grad_bent(data: tuple[Sheet, Scalar], x: Vector) -> Vector:
     return _grad(sheet, x) + lam * 2 * x / (1 + x**2) ** 2
 
 
-NONCONVEX = Objective(_loss_bent, _grad_bent)
+NONCONVEX = Objective(_loss_bent, _grad_bent, origin=(__name__, "NONCONVEX"))
 
 
 class Logistic(Problem):
@@ -153,7 +162,7 @@ class Logistic(Problem):
     def rows(self) -> Rows:
         if self.nonconvex:
             lengths = np.asarray(self.sheet.length)
-            return Rows(self.data, lengths, _count_bent, _pick_bent, slope_of(_loss_bent, _grad_bent))
+            return Rows(self.data, lengths, _count_bent, _pick_bent, RowSlope(_loss_bent, _grad_bent))
         return drawable_rows(self.sheet, _loss, _grad)
 
 

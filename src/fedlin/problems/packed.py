@@ -59,15 +59,15 @@ def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -
     own = np.repeat(np.arange(clients), counts)
     starts = np.concatenate([np.arange(count) for count in counts]) * size
     owner, start, used = (np.zeros((parts, most), np.intp) for _ in range(3))
-    for part, blocks in enumerate(np.split(np.arange(len(own)), np.cumsum(each.sum(axis=1))[:-1])):
-        there = slice(len(blocks))
+    for part, numbers in enumerate(np.split(np.arange(len(own)), np.cumsum(each.sum(axis=1))[:-1])):
+        there = slice(len(numbers))
         # Blocks that fill up a device belong to its last client and weigh nothing.
         owner[part] = (part + 1) * clients // parts - 1
-        owner[part, there], start[part, there], used[part, there] = own[blocks], starts[blocks], 1
-    numbers = start.ravel()[:, None] + np.arange(size)
+        owner[part, there], start[part, there], used[part, there] = own[numbers], starts[numbers], 1
+    row = start.ravel()[:, None] + np.arange(size)
     owners = owner.ravel()
-    counting = (numbers < lengths[owners][:, None]) & (used.ravel()[:, None] > 0)
-    place = owners[:, None], np.minimum(numbers, room - 1)
+    counting = (row < lengths[owners][:, None]) & (used.ravel()[:, None] > 0)
+    place = owners[:, None], np.minimum(row, room - 1)
     blocks = jax.tree.map(lambda leaf: leaf[place], rows), np.where(counting, weight[place], 0)
     local = clients // parts  # clients are numbered anew on every device
     first = np.cumsum(each, axis=1) - each

@@ -59,7 +59,7 @@ def _smooth(sheet: Sheet, x: Vector) -> Scalar:
     return _fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
 
-OBJECTIVE = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth))
+OBJECTIVE = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), origin=(__name__, "OBJECTIVE"))
 
 
 class Poisson(Problem):

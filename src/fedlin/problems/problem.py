@@ -87,6 +87,7 @@ class Problem:
         self.weights = np.full(clients, 1 / clients)
         self.sampling = sampling
         self.noise = noise
+        self.sampler: Callable[[Any], Problem] | None = None  # makes `sampling` again where pickle cannot store it
 
     @property
     def dim(self) -> int:
@@ -105,6 +106,23 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(clients={self.clients}, dim={self.dim}, dtype={self.dtype})"
+
+    def __copy__(self) -> "Problem":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the device holds, which is made again where the problem arrives."""
+        left = {"device_data", "_packed", *(() if self.sampler is None else ("sampling", "noise"))}
+        return {name: value for name, value in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.sampler is not None:
+            self.sampling, self.noise = None, None
+            made = self.sampler(self)
+            self.sampling, self.noise = made.sampling, made.noise
 
     def signature(self) -> str:
         """What tells this kind of problem from others that have the same data."""

@@ -1,7 +1,8 @@
 """Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -176,16 +177,15 @@ def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: V
     """
     if isinstance(sheet, PackedSheet):
         return sum_over_packed(
-            lambda block, *models: part(RowPart(*block[0], block[1]), *models), sheet.blocks, *models
+            lambda block, *models: part(RowPart(*block[0], weight=block[1]), *models), sheet.blocks, *models
         )
     rows = sheet.X.shape[0]
     if rows <= BLOCK or rows % BLOCK or jax.default_backend() != "cpu":
         return part(RowPart(sheet.X, sheet.y, sheet.weight), *models)
 
     def block(number: Any) -> T:
-        arrays = (sheet.X, sheet.y, sheet.weight)
-        taken = (jax.lax.dynamic_slice_in_dim(array, number * BLOCK, BLOCK) for array in arrays)
-        return part(RowPart(*taken), *models)
+        take = partial(jax.lax.dynamic_slice_in_dim, start_index=number * BLOCK, slice_size=BLOCK)
+        return part(RowPart(take(sheet.X), take(sheet.y), take(sheet.weight)), *models)
 
     used = (sheet.length + (BLOCK - 1)) // BLOCK
     nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(block, 0))
@@ -245,15 +245,18 @@ def drawable_rows(
     sheet: Sheet, loss: Callable[[Sheet, Vector], Scalar], grad: Callable[[Sheet, Vector], Vector]
 ) -> Rows:
     """A problem's rows for mini-batches, from its loss and its gradient over any of them."""
-    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, slope_of(loss, grad))
+    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, RowSlope(loss, grad))
 
 
-@cache  # equal functions give the same one, so that nothing compiles twice
-def slope_of(
-    loss: Callable[[Data, Vector], Scalar], grad: Callable[[Data, Vector], Vector]
-) -> Callable[[Data, Vector, Key], Slope]:
-    """Loss and gradient over a batch in one function, for those that draw nothing."""
-    return lambda batch, x, key: Slope(grad(batch, x), loss(batch, x))
+@dataclass(frozen=True)  # equal functions give equal ones, so that nothing compiles twice
+class RowSlope:
+    """Loss and gradient over a batch in one function, of those that draw nothing."""
+
+    loss: Callable[[Data, Vector], Scalar]
+    grad: Callable[[Data, Vector], Vector]
+
+    def __call__(self, batch: Data, x: Vector, key: Key) -> Slope:
+        return Slope(self.grad(batch, x), self.loss(batch, x))
 
 
 def largest_eigenvalues(sheet: Sheet) -> Array:

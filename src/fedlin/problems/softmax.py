@@ -72,7 +72,8 @@ def objective(classes: int, weighted_rows: bool = False) -> Objective:
 
     # The kernel takes one weight for all of a client's rows.
     fused = None if weighted_rows else partial(descend_on_chip, on_chip(classes))
-    return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=fused)
+    origin = (__name__, "objective", classes, weighted_rows)
+    return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=fused, origin=origin)
 
 
 def slope(logits: Sequence[Any], y: Any) -> list[Any]:
