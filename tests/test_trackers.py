@@ -5,6 +5,7 @@ import math
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,11 @@ def wandb_rows(folder: Path) -> list[dict[str, float]]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    records = [Record.FromString(record) for record in wandb_records(file.read_bytes())]
+    deadline = time.monotonic() + 30  # W&B writes in a process of its own
+    kinds = list[str]()
+    while "exit" not in kinds and time.monotonic() < deadline:
+        records = [Record.FromString(record) for record in wandb_records(file.read_bytes())]
+        kinds = [record.WhichOneof("record_type") for record in records]
     return [
         {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         for record in records
