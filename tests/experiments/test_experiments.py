@@ -125,7 +125,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"plan": {"tau": 2, "eta": "tuned", "tuning": {"low": 2.0, "high": 1.0}}}, "high = 1 is not above low = 2"),
         ({"plan": {"tau": {"each": [1, 2]}, "eta": 0.1}}, "tau has 2 entries for 3 clients"),
         ({"algorithm": [{"name": "fedlni"}]}, "no method is called 'fedlni': did you mean 'fedlin'"),
-        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\].name is missing"),
+        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\]: give either name"),
         ({"algorithm": [{"name": "fedprox"}]}, "fedprox needs beta"),
         ({"algorithm": [{"name": "fedprox", "bta": 1.0}]}, "no argument of fedprox is called 'bta'.*'beta'"),
         ({"algorithm": [{"name": "fedprox", "beta": "big"}]}, "beta = 'big' is not allowed"),
