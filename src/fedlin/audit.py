@@ -115,7 +115,7 @@ class AuditTrail:
             yield
 
 
-class Verdict(NamedTuple):
+class TrailVerdict(NamedTuple):
     """What became of checking a trail."""
 
     name: str
@@ -123,7 +123,7 @@ class Verdict(NamedTuple):
     problem: str | None  # None where nothing is wrong
 
 
-def verify(trails: dict[str, AuditTrail]) -> list[Verdict]:
+def verify(trails: dict[str, AuditTrail]) -> list[TrailVerdict]:
     """Check every chain, and that each trail still has the lines whose hashes the others wrote down."""
     digests: dict[str, set[str]] = {}
     witnessed: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who wrote it down
@@ -138,7 +138,7 @@ def verify(trails: dict[str, AuditTrail]) -> list[Verdict]:
         except ValueError as broken:
             problem = str(broken)
         digests[name] = {FIRST, *chain}
-        verdicts.append(Verdict(name, len(chain), problem))
+        verdicts.append(TrailVerdict(name, len(chain), problem))
     for number, verdict in enumerate(verdicts):
         lost = [who for digest, who in witnessed.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
         if verdict.problem is None and lost:

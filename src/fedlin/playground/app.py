@@ -11,8 +11,8 @@ with app.setup:
 
     import marimo as mo
 
-    from fedlin.playground.curves import plot, study
     from fedlin.playground.sliders import AXES, MEASURES, MEMORIES, MESSAGES, METHODS, Sliders
+    from fedlin.playground.study import plot, study
 
     SHARES = [5, 10, 25, 50, 75, 100]  # per cent; few of them, since each is a program of its own
 

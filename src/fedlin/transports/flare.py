@@ -28,7 +28,7 @@ except ModuleNotFoundError as cause:
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.signatures import Context, Sender, Signer
-from fedlin.transports.transport import LOOK, Enough, Handler, by_client
+from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
 
 # At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
 # bytes, and a second of every process is much where there are many.
@@ -37,7 +37,6 @@ sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[a
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
-PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
 SERVER = "server"  # what FLARE calls the server of every job
 STATUS = "fedlin_status"  # what whoever sent the job may ask it
 LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
