@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
-from fedlin.theory.certified import certified_factors
+from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.steps import DECAY, fedpaq_start
 
 Array = NDArray[Any]
