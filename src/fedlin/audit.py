@@ -73,7 +73,7 @@ class AuditTrail:
                     try:
                         facts = json.loads(line)
                         whole = facts["before"] == before and facts["number"] == number and line.endswith(b"\n")
-                    except (ValueError, KeyError, TypeError):
+                    except (ValueError, KeyError, TypeError, RecursionError):
                         whole = False
                     if not whole:
                         raise ValueError(f"{path.name} is not what was written: the chain breaks at line {number}.")
@@ -95,7 +95,14 @@ class AuditTrail:
             lines = [line for line in file.read().split(b"\n") if line]
         try:
             return int(json.loads(lines[-1])["number"]), hashlib.sha256(lines[-1]).hexdigest()
-        except (ValueError, KeyError, TypeError, IndexError):  # cut off by a crash: the break stays visible
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+        ):  # cut off by a crash: the break stays visible
             return 0, hashlib.sha256(lines[-1] if lines else b"").hexdigest()
 
     @contextmanager

@@ -112,11 +112,19 @@ def _spent(name: str, label: str, cost: Callable[[RoundCosts], Array], write: Ca
 _UNSOLVED = {"minimizer": True, "missing": "its minimiser is not known: use loss or grad_norm"}
 _COUNT = "{:,.0f}".format
 
+TRAINING = "training_loss"  # the cohort's mean of the losses that come with gradients, while clients work
+
 COLUMNS = (
     _falling("gap", "gap", "f(x) - f*", lambda view: view.gap, **_UNSOLVED),
     _falling("distance", "distance", "‖x - x*‖²", _squared_distance, **_UNSOLVED),
     _falling("grad_norm", "gradient norm", "‖∇f(x)‖", lambda view: jnp.linalg.norm(view.grad)),
     Column("loss", "loss", "f(x)", lambda view: view.loss, stop="at most"),
+    Column(
+        TRAINING,
+        "training loss",
+        "training loss",
+        missing="its gradients came without losses: measure the loss, with measure_every",
+    ),
     _spent("bytes_up", "bytes up", lambda costs: costs.bytes_up, write_bytes),
     _spent("bytes_down", "bytes down", lambda costs: costs.bytes_down, write_bytes),
     _spent("gradients", "gradient calls", lambda costs: costs.gradients, _COUNT),
@@ -147,7 +155,7 @@ _BETTER = {
     "auc": ("AUC", "at least"),
     "calibration": ("calibration error", "at most"),
     "rmse": ("root mean square error", "at most"),
-    "r2": ("R²", "at least"),
+    "explained": ("share explained", "at least"),
     "deviance": ("Poisson deviance", "at most"),
 }
 _OF_CLIENTS = {"": "", "_worst": ", worst client", "_median": ", median client"}
@@ -172,6 +180,16 @@ def column(name: str) -> Column:
     return known or Column(name, name, name, stop="at least", missing="it was not among the metrics")
 
 
+def reached(measures: Measures, limits: Measures) -> list[Any]:
+    """Whether each measure that has a limit is at it."""
+    return [column(name).reached(measures[name], limit) for name, limit in limits.items()]
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column of this name is one given at run time."""
+    return name not in _KNOWN
+
+
 def write(name: str, value: float) -> str:
     """A column's value for a reader.
 
@@ -192,10 +210,13 @@ def unmeasured(dtype: Any) -> Measures:
 
 
 def headline(values: Mapping[str, float]) -> str:
-    """The first measure that is known, in words.
+    """The first metric, measure or training loss that is known, in words.
 
     >>> headline({"gap": float("nan"), "grad_norm": 0.5, "loss": 2.0})
     'gradient norm 5.00e-01'
+    >>> headline({"training_loss": 2.5, "accuracy": 0.5})
+    'accuracy 0.5'
     """
-    known = [one for one in MEASURED if np.isfinite(values.get(one.name, np.nan))]
+    ordered = [*filter(is_metric, values), *(one.name for one in MEASURED), TRAINING]
+    known = [column(name) for name in ordered if np.isfinite(values.get(name, np.nan))]
     return f"{known[0].title} {known[0].write(values[known[0].name])}" if known else "nothing measured"

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fedlin.checks import one_of, positive, real, shape_of, shown
 from fedlin.columns import MEASURED, column, write
 from fedlin.errors import ArgumentError
-from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import Result, first
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedlin.report.comparison_page import Chapter, TextTable
+    from fedlin.report.figure import Curve, Figure
 
 Array = NDArray[Any]
 UNITS = ("rounds", "bytes", "gradients", "seconds")
@@ -63,6 +63,13 @@ class Cost:
 class Comparison:
     """Methods in one setting, each with a run for every seed; what `compare` returns.
 
+    Attributes:
+        results: The runs of each method, by its name.
+        targets: The values of the measure to reach, the easiest first.
+        measure: The column that is compared.
+        title: What stands above the table and on the page.
+        costs: What each target cost each method.
+
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=2, samples=5)
     >>> result = fedlin.simulate(fedlin.gradient_descent(), problem, fedlin.Plan(1, 0.1), 40)
@@ -71,7 +78,7 @@ class Comparison:
     """
 
     results: dict[str, tuple[Result, ...]]
-    targets: tuple[float, ...]  # the easiest first
+    targets: tuple[float, ...]
     measure: str
     title: str
     costs: tuple[Cost, ...] = field(init=False)
@@ -149,7 +156,7 @@ class Comparison:
         setting: Mapping[str, str] | None = None,
         tables: Sequence["TextTable"] = (),
         images: Mapping[str, bytes] | None = None,
-        figures: Sequence[Figure] = (),
+        figures: Sequence["Figure"] = (),
     ) -> "Chapter":
         """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption."""
         from fedlin.report.comparison_page import Chapter
@@ -186,8 +193,10 @@ class Comparison:
         heads += ["seeds that did"] if several else []
         return TextTable("Cost to reach each target", tuple(heads), tuple(map(tuple, rows)))
 
-    def figure(self) -> Figure:
+    def figure(self) -> "Figure":
         """The measure against what it costs, one panel for each unit."""
+        from fedlin.report.figure import Figure, Panel
+
         panels = tuple(
             Panel(
                 f"In {column(unit).label}",
@@ -293,8 +302,10 @@ def _spent(result: Result, unit: str, place: int | None) -> float:
     return float(place if unit == "rounds" else getattr(result, unit)[place])
 
 
-def method_curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> Curve:
+def method_curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> "Curve":
     """A measure against what it costs: the median over seeds, and their range."""
+    from fedlin.report.figure import Curve
+
     longest = max(run.rounds for run in runs) + 1
     # A picture needs the rounds that every run has measured.
     looked = [np.flatnonzero(~np.isnan(getattr(run, measure))) for run in runs]

@@ -171,9 +171,18 @@ def one_pass_block(data: Any, clients: int) -> int | None:
     total = count_bytes(data)
     if total <= SHARED or jax.default_backend() != "cpu":
         return None
-    fitting = max(1, min(clients, NEAR * clients // total))
-    # Equal blocks leave no remainder, which would be compiled as a second copy of the loop.
-    return next((b for b in range(fitting, fitting // 2, -1) if clients % b == 0), fitting)
+    return even_block(max(1, min(clients, NEAR * clients // total)), clients)
+
+
+def even_block(most: int, clients: int) -> int:
+    """The largest number of clients up to `most` that leaves no remainder, unless that is less than half of it.
+
+    A remainder would be compiled as a second copy of the loop.
+
+    >>> even_block(30, 100), even_block(7, 11)
+    (25, 7)
+    """
+    return next((b for b in range(most, most // 2, -1) if clients % b == 0), most)
 
 
 def count_bytes(data: Any) -> int:

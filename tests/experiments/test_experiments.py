@@ -125,7 +125,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"plan": {"tau": 2, "eta": "tuned", "tuning": {"low": 2.0, "high": 1.0}}}, "high = 1 is not above low = 2"),
         ({"plan": {"tau": {"each": [1, 2]}, "eta": 0.1}}, "tau has 2 entries for 3 clients"),
         ({"algorithm": [{"name": "fedlni"}]}, "no method is called 'fedlni': did you mean 'fedlin'"),
-        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\].name is missing"),
+        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\]: give either name"),
         ({"algorithm": [{"name": "fedprox"}]}, "fedprox needs beta"),
         ({"algorithm": [{"name": "fedprox", "bta": 1.0}]}, "no argument of fedprox is called 'bta'.*'beta'"),
         ({"algorithm": [{"name": "fedprox", "beta": "big"}]}, "beta = 'big' is not allowed"),
@@ -453,7 +453,7 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
 
 LEAST_SQUARES = {"kind": "least_squares", "clients": 5, "dim": 10, "samples": 40}
 DRAWN = {"clients": 6, "dim": 8, "samples": 60}
-SEARCHED = [  # problem, method
+SEARCHED: list[tuple[dict[str, Any], dict[str, Any]]] = [  # problem, method
     ({**LEAST_SQUARES, "alpha": 10.0}, {"name": "fedlin"}),
     ({**LEAST_SQUARES, "alpha": 1.0}, {"name": "fedavg"}),
     ({**LEAST_SQUARES, "alpha": 0.1, "seed": 3}, {"name": "scaffold"}),

@@ -14,7 +14,7 @@ from fedlin import Plan, problems, simulate, theory
 from fedlin.errors import UnknownError
 from fedlin.problems.quadratic import Quadratic
 from fedlin.theory import bounds, lower_bound, splitting, staged, surrogate
-from fedlin.theory.steps import fedpaq_start
+from fedlin.theory.method_steps import fedpaq_start
 
 Array = NDArray[np.float64]
 M, D = 3, 4

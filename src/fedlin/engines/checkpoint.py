@@ -138,13 +138,16 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
         content = Path(path).read_bytes()
     except FileNotFoundError:
         return None
-    if content.startswith(_MAGIC):
-        saved, arrays = _parse(path, memoryview(content)[len(_MAGIC) :])
-    elif content.startswith(_FORMER):
-        saved, arrays = _parse_former(path, content[len(_FORMER) :])
-    else:
-        raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
-    differing = sorted(name for name in identity if identity[name] != saved.get(name))
+    try:
+        if content.startswith(_MAGIC):
+            saved, arrays = _parse(path, memoryview(content)[len(_MAGIC) :])
+        elif content.startswith(_FORMER):
+            saved, arrays = _parse_former(path, content[len(_FORMER) :])
+        else:
+            raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
+        differing = sorted(name for name in identity if identity[name] != saved.get(name))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, OSError) as cause:
+        raise DamagedError(f"{path} was not written by fedlin: remove it, or name another file.") from cause
     if differing:
         raise OtherRunError(path, differing)
     return arrays

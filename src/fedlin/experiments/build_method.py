@@ -34,8 +34,8 @@ def _makers(module: ModuleType, kind: type) -> dict[str, Callable[..., Any]]:
 Known = Mapping[str, Callable[..., Any]]
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
 COMPRESSORS = _makers(compressors, Compressor) | _makers(privacy, Compressor)
-LINKS: dict[str, Callable[..., Any]] = {
-    name: getattr(links, name) for name in ("error_feedback", "innovation", "plain", "shifted")
+LINKS = {
+    name: maker for name, maker in _makers(links, Link).items() if "compressor" in inspect.signature(maker).parameters
 }
 THEOREMS = _makers(theory, Plan)
 

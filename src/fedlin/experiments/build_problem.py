@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
-from fedlin.data.held_out_metrics import HeldOutMetrics, Metric
+from fedlin.data.held_out_report import HeldOutRows, OwnMetric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
+from fedlin.experiments.held_out_metrics import held_out_metrics
 from fedlin.experiments.own_code import call_own
+from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
 
 
@@ -25,15 +28,17 @@ class BuiltProblem:
     problem: Problem
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
+    metrics: dict[str, Metric] | None = None  # on rows that are held out, while a run goes
+    test: Any = None  # those rows
     kind: str = ""
-    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
+    own_metrics: Mapping[str, OwnMetric] = field(default_factory=dict)
 
     @cached_property
-    def held_out(self) -> HeldOutMetrics | None:
+    def held_out(self) -> HeldOutRows | None:
         """What to say of models on the rows held out, where there are any."""
         if self.rows is None or self.rows.test is None:
             return None
-        return HeldOutMetrics(self.kind, self.rows.test, self.own_metrics)
+        return HeldOutRows(self.kind, self.rows.test, self.own_metrics)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -106,20 +111,10 @@ def _quadratic(file: str) -> Problem:
 
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
-    problem = _objective(setting, rows)
+    problem = setting.build(rows)
+    metrics, test = (None, None) if rows.test is None else held_out_metrics(setting, rows.test)
     if setting.weights == "rows":
-        said = "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
-        return BuiltProblem(problem.weighted(rows.sizes), rows, said, setting.kind)
-    return BuiltProblem(problem, rows, "(1/m) Σ fᵢ, every client alike", setting.kind)
-
-
-def _objective(setting: config.RowsConfig, rows: ClientData) -> Problem:
-    X, y, l2 = rows.X, rows.y, setting.l2
-    if isinstance(setting, config.LogisticConfig):
-        return problems.logistic(X, y, rows.penalties(l2), setting.reduction, nonconvex=setting.nonconvex)
-    if isinstance(setting, config.SoftmaxConfig):
-        classes = setting.classes or len(rows.classes)
-        return problems.softmax(X, y, rows.penalties(l2, classes), setting.reduction, classes=classes)
-    if isinstance(setting, config.PoissonConfig):
-        return problems.poisson(X, y, rows.penalties(l2), setting.reduction)
-    return problems.regression(X, y, l2=rows.penalties(l2), reduction=setting.reduction)
+        problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
+    else:
+        weights = "(1/m) Σ fᵢ, every client alike"
+    return BuiltProblem(problem, rows, weights, metrics, test, setting.kind)

@@ -4,12 +4,16 @@ A key's description finishes the sentence "give ..." in an error. Lists that mea
 models see them (see `grid`), so each describes a single run.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
+from fedlin import problems
 from fedlin.columns import MEASURED
 from fedlin.comparison import MEASURES
+
+if TYPE_CHECKING:
+    from fedlin.experiments.client_rows import ClientData
 
 Count = Annotated[int, Field(ge=1, lt=2**31, description="a whole number of at least 1, below 2³¹")]
 Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
@@ -19,6 +23,7 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the 
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
 
 
+METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
 
@@ -202,12 +207,19 @@ class RowsConfig(OracleConfig):
             raise ValueError("data.client and partition exclude each other: leave one out.")
         return self
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        """The problem of these rows."""
+        raise NotImplementedError
+
 
 class LogisticConfig(RowsConfig):
     """Logistic regression with labels -1 and +1."""
 
     kind: Literal["logistic"]
     nonconvex: Nonnegative = 0.0
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.logistic(rows.X, rows.y, rows.penalties(self.l2), self.reduction, nonconvex=self.nonconvex)
 
 
 class SoftmaxConfig(RowsConfig):
@@ -216,17 +228,27 @@ class SoftmaxConfig(RowsConfig):
     kind: Literal["softmax"]
     classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] | None = None
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        classes = self.classes or len(rows.classes)
+        return problems.softmax(rows.X, rows.y, rows.penalties(self.l2, classes), self.reduction, classes=classes)
+
 
 class RegressionConfig(RowsConfig):
     """Least squares over rows; ridge regression with l2 above 0."""
 
     kind: Literal["regression", "ridge"]
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.regression(rows.X, rows.y, l2=rows.penalties(self.l2), reduction=self.reduction)
+
 
 class PoissonConfig(RowsConfig):
     """Poisson regression of counts."""
 
     kind: Literal["poisson"]
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.poisson(rows.X, rows.y, rows.penalties(self.l2), self.reduction)
 
 
 PROBLEMS: dict[str, type[OracleConfig]] = {
@@ -312,7 +334,8 @@ class PlanConfig(Section):
 
 _Finite = Annotated[float, Field(description="a finite number")]
 _limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
-# When a run may end early: one key for every measure.
+_limits |= dict.fromkeys(METRICS, (_Finite | None, None))
+# When a run may end early: one key for every measure, and for every metric on rows held out.
 StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)
 
 
@@ -332,6 +355,7 @@ class ExperimentConfig(Section):
     measure: Annotated[str, AfterValidator(_measure), Field(description=_MEASURES)] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
+    evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
     layout: Annotated[
         Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')

@@ -1,6 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, nonnegative, one_of, positive, shown
+from fedlin.core import Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
-from fedlin.fingerprint import fingerprint
+from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
-from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
 from fedlin.problems.packed import pack
 from fedlin.problems.problem import Layer, Optimum, Problem, Rows
 
@@ -48,11 +49,19 @@ class Custom(Problem):
         super().__setstate__(state)
 
     def signature(self) -> str:
-        return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}"
+        fixed = "" if self._form.frozen is None else describe(tuple(map(np.asarray, self._form.frozen.arrays.values())))
+        return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}{fixed}"
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         return tuple(Layer(leaf.name, leaf.shape) for leaf in self._form.leaves)
+
+    def model(self, x: ArrayLike) -> Params:
+        return self.params(x)
+
+    @property
+    def restore(self) -> Callable[[Vector], Params]:
+        return self._functions.unravel
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
@@ -77,8 +86,7 @@ class Custom(Problem):
         if not np.allclose(self.weights, self.weights[0]):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
         with compute_in(self.dtype):
-            losses = jax.vmap(lambda client: self.objective.loss(client, jnp.asarray(x)))(self.data)
-            return Optimum(x, np.mean(np.asarray(losses)))
+            return Optimum(x, np.asarray(self._sums(x)[0]))
 
     def pack(self, parts: int) -> Any:
         if not self._form.padded or self._form.draws:
@@ -108,6 +116,7 @@ def from_loss(
     polyak_lojasiewicz: float | None = None,
     minimizer: ArrayLike | None = None,
     precision: str | None = None,
+    trainable: Callable[[str], bool] | None = None,
 ) -> Custom:
     """f_i(params) = loss(params, batch_i), for a loss in JAX.
 
@@ -127,6 +136,8 @@ def from_loss(
         precision: "highest", or "tf32" (a GPU's short form of float32) for matrix products and convolutions, or
             "bfloat16" for the whole loss, computed from parameters that are kept and updated as they are. Left open,
             it is JAX's default for the device.
+        trainable: whether the parameter of this name is learned, such as "block/0/adapter"; all are unless given. The
+            others stay as they are: they neither travel nor take memory for each client.
 
     Returns:
         The problem. Its models are flat vectors; `problem.params(x)` gives the pytree.
@@ -152,16 +163,23 @@ def from_loss(
         )
     for leaf in leaves:
         finite("params", leaf)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+    learned = [trainable is None or bool(trainable(name)) for name in names]
+    if not any(learned):
+        raise ArgumentError(f"trainable chooses none of the parameters {', '.join(names)}: it must choose one.")
+    frozen = {place: leaf for place, leaf in enumerate(leaves) if not learned[place]}
+    leaves = [leaf for place, leaf in enumerate(leaves) if learned[place]]
     if precision is not None:
         one_of("precision", precision, PRECISIONS)
     draws, quiet = takes_key(loss)
     stacked, padded = stack_clients(data)
     known = _known(smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
     dtype = np.result_type(*leaves)
-    named = tuple(
-        Leaf(jax.tree_util.keystr(path, simple=True, separator="/"), leaf.shape, leaf.dtype.str) for path, leaf in paths
-    )
-    form = LossForm(loss, tree, named, padded, draws, quiet, precision)
+    chosen = [name for name, own in zip(names, learned, strict=True) if own]
+    named = tuple(Leaf(name, leaf.shape, leaf.dtype.str) for name, leaf in zip(chosen, leaves, strict=True))
+    with compute_in(dtype):
+        kept = Frozen(jax.device_put(frozen)) if frozen else None
+    form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):
         problem = Custom(form, start, jax.tree.map(lambda leaf: _as(leaf, dtype), stacked), known)

@@ -32,16 +32,24 @@ class Leaf(NamedTuple):
     dtype: str
 
 
+class Frozen:
+    """Arrays of the parameters that stay as they are, each with its place among all; equal only to itself."""
+
+    def __init__(self, arrays: dict[int, jax.Array]) -> None:
+        self.arrays = arrays
+
+
 class LossForm(NamedTuple):
     """Everything that fixes the functions of a loss; equal ones share their programs."""
 
     loss: Loss
     tree: Any  # the structure of the parameters
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[Leaf, ...]  # those that are learned
     padded: bool  # whether a client's data is its rows, some of them padding, and their weights
     draws: bool = False  # whether the loss takes a key
     quiet: bool = True  # whether it can be evaluated without one
     precision: str | None = None
+    frozen: "Frozen | None" = None
 
 
 class FlatLoss(NamedTuple):
@@ -89,8 +97,12 @@ def flat_loss(form: LossForm) -> FlatLoss:
     def join(parts: Parts) -> Vector:
         return jnp.concatenate([part.ravel() for part in parts])
 
+    fixed = {} if form.frozen is None else form.frozen.arrays
+
     def restore(parts: Parts) -> Params:
-        leaves = [part.astype(leaf.dtype) for part, leaf in zip(parts, form.leaves, strict=True)]
+        learned = iter([part.astype(leaf.dtype) for part, leaf in zip(parts, form.leaves, strict=True)])
+        count = len(parts) + len(fixed)
+        leaves = [fixed[place] if place in fixed else next(learned) for place in range(count)]
         return jax.tree.unflatten(form.tree, leaves)
 
     def evaluate(params: Params, rows: Batch, key: Key | None) -> Scalar:

@@ -1,7 +1,7 @@
 """What is minimised: f = Σ w_i f_i over the clients, with everything that is known about it."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
@@ -18,11 +18,14 @@ from fedlin.columns import Measures, ModelView, measure_all
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import each_client, one_pass_block, sum_over_blocks, sum_over_clients
+from fedlin.memory import fitting_block
 from fedlin.precision import precision
+from fedlin.problems.metrics import Evaluate, Metric, evaluate_in_blocks
 from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
 
 Array = NDArray[Any]
 Sums = tuple[Scalar, Vector]  # Σ w_i h_i and Σ w_i ∇f_i(x), as `survey` finds them
+_BLOCKS: dict[Any, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
 
 
 class Optimum(NamedTuple):
@@ -63,6 +66,14 @@ class Rows(NamedTuple):
 
 class Problem:
     """Base of all problems. Subclasses say what they know by overriding `curvature` and `solve`.
+
+    Args:
+        objective: f_i and its gradient as functions of one client's data.
+        data: The data of all clients, a leading axis of clients in every array.
+        start: The starting point of runs that are given none, (d,).
+        clients: m.
+        sampling: How an oracle draws rows, where it does.
+        noise: What the oracle's noise needs of each client.
 
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([[[1.0]], [[2.0]]], [[3.0], [100.0]])
@@ -245,21 +256,68 @@ class Problem:
     def grad(self, x: ArrayLike) -> Array:
         """∇f(x)."""
         with precision(self.dtype):
-            block = one_pass_block(self.data, self.clients)
-            weights = jnp.asarray(self.weights, self.dtype)
-            return np.asarray(
-                _mean_gradient(self.objective, block)(self.device_data, weights, self.check_point(x, "x"))
-            )
+            return np.asarray(self._sums(self.check_point(x, "x"))[1])
+
+    def _sums(self, point: Array) -> Sums:
+        """Σ w_i f_i(x) and Σ w_i ∇f_i(x)."""
+        weights, block = jnp.asarray(self.weights, self.dtype), self._fitting(_survey, point)
+        sums: Sums = _survey(self.objective, block)(self.device_data, weights, point)
+        return sums
 
     def measure(self, x: ArrayLike, data: Data = None) -> Measures:
         """All that is measured of a model, by column; `data` is the clients' where it lies on several devices."""
         with precision(self.dtype):
-            block = one_pass_block(self.data, self.clients) if data is None else None
+            block = self.pass_block if data is None else None
             data = self.device_data if data is None else data
             weights = jnp.asarray(self.weights, self.dtype)
             point = self.check_point(x, "x")
             measures: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
             return measures
+
+    def model(self, x: ArrayLike) -> Any:
+        """A flat model as users know it: a pytree of parameters, a torch module, or the vector itself."""
+        return self.check_point(x, "x")
+
+    def evaluator(self, metrics: Mapping[str, Metric], test: Any) -> Evaluate:
+        """The function from a flat model to its metrics on test data."""
+        with precision(self.dtype):
+            evaluate = evaluate_in_blocks(metrics, self.restore, self.start, jax.tree.map(self._as_data, test))
+
+        def in_precision(x: Any) -> dict[str, float]:
+            with precision(self.dtype):
+                return evaluate(x)
+
+        return in_precision
+
+    @property
+    def restore(self) -> Callable[[Vector], Any]:
+        """From a flat model to what losses and metrics take, as traced code."""
+        return _as_it_is
+
+    def _as_data(self, leaf: Any) -> Array:
+        """An array in the problem's own precision; whole numbers, such as labels, are left alone."""
+        array = np.asarray(leaf)
+        return array.astype(self.dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
+
+    @cached_property
+    def pass_block(self) -> int | None:
+        """Clients at a time when a model is measured, so that it fits the device; None for all at once."""
+        with precision(self.dtype):
+            return self._fitting(_measure, self.known_optimum, self.start)
+
+    def _fitting(self, make: Callable[[Objective, int | None], Any], *given: Any) -> int | None:
+        """Clients at a time in the program of a pass over all of them, given more than their data and weights."""
+        first = one_pass_block(self.data, self.clients)
+        if self.objective.outside:  # whose memory JAX does not see
+            return first
+        arguments = (self.device_data, jnp.asarray(self.weights, self.dtype), *given)
+        leaves, tree = jax.tree.flatten(arguments)
+        kind = (make, self.objective, tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+        if kind not in _BLOCKS:
+            _BLOCKS[kind] = fitting_block(
+                lambda block: make(self.objective, block), arguments, self.clients, first, measuring=True
+            )
+        return _BLOCKS[kind]
 
     def check_point(self, x: ArrayLike, name: str) -> Array:
         """`x` as a model of this problem, or an error that says what fits."""
@@ -305,6 +363,10 @@ class Problem:
     def rows(self) -> Rows:
         """The clients' data row by row, for mini-batches."""
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
+
+
+def _as_it_is(x: Vector) -> Vector:
+    return x
 
 
 def measure(objective: Objective, optimum: Optimum | None, x: Vector, look: Callable[[], Sums]) -> Measures:
@@ -380,8 +442,8 @@ def _measure(objective: Objective, block: int | None) -> Any:
 
 
 @cache
-def _mean_gradient(objective: Objective, block: int | None) -> Any:
-    def run(data: Data, weights: Vector, x: Vector) -> Vector:
-        return survey(objective, data, weights, None, x, block)[1]
+def _survey(objective: Objective, block: int | None) -> Any:
+    def run(data: Data, weights: Vector, x: Vector) -> Sums:
+        return survey(objective, data, weights, None, x, block)
 
     return jax.jit(run)

@@ -161,7 +161,13 @@ class Quadratic(Problem):
 def quadratic(A: ArrayLike, b: ArrayLike, *, closed_form: bool = True) -> Quadratic:
     """f_i(x) = ½ xᵀA_i x - b_iᵀx with A of shape (m, d, d) and b of shape (m, d).
 
-    `closed_form=False` takes local steps one by one, as every other problem does.
+    Args:
+        A: A_i, symmetric, (m, d, d).
+        b: b_i, (m, d).
+        closed_form: Whether local steps are computed in closed form; if not, one by one, as in every other problem.
+
+    Returns:
+        The problem.
 
     >>> import numpy as np
     >>> problem = quadratic(np.array([[[2.0]], [[4.0]]]), np.array([[2.0], [10.0]]))

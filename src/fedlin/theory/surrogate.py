@@ -18,6 +18,15 @@ Array = NDArray[Any]
 def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -> Quadratic:
     """Proposition 1: Q_i = Σ_{l<τ_i} (I - η(A_i + βI))^l; β = 0 is FedAvg.
 
+    Args:
+        problem: A quadratic.
+        tau: τ_i: one number for all clients, or one for each.
+        eta: η, one step size for all clients.
+        beta: β of FedProx.
+
+    Returns:
+        The problem that the method minimises instead.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic(np.array([[[1.0]], [[2.0]]]), np.array([[3.0], [100.0]]))  # x* = 103/3
@@ -32,6 +41,14 @@ def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -
 
 def fednova(problem: Quadratic, tau: ArrayLike, eta: float) -> Quadratic:
     """Proposition 2: Q_i = α_i Σ_{l<τ_i} (I - ηA_i)^l, α_i = mean(τ)/τ_i.
+
+    Args:
+        problem: A quadratic.
+        tau: τ_i: one number for all clients, or one for each.
+        eta: η, one step size for all clients.
+
+    Returns:
+        The problem that the method minimises instead.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic

@@ -104,9 +104,7 @@ class FlareTransport:
             self._pending = set(asked)
             self._waiting = {name: _Request(self._exchange, phase, mail[name], timeout) for name in asked}
             self._changed.notify_all()
-            while self._pending:
-                if self._aborted is not None:  # the job is over, and nobody will answer any more
-                    raise self._aborted
+            while self._pending and self._aborted is None:
                 if self._replies and enough is not None and enough(self._replies):
                     break
                 left = deadline - time.monotonic()
@@ -114,6 +112,8 @@ class FlareTransport:
                     self.failures |= dict.fromkeys(self._pending, f"no answer within {timeout:g} s")
                     break
                 self._changed.wait(min(left, LOOK))
+            if self._aborted is not None:  # the job is over, and nobody will answer any more
+                raise self._aborted
             self._waiting = {}
             replies, self._replies = self._replies, {}
             return replies

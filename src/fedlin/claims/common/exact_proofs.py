@@ -11,11 +11,14 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedlin import algorithms
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Scalar, Vector
 from fedlin.errors import FedLinError
 from fedlin.links import plain
 from fedlin.plan import Plan
+from fedlin.problems.custom import from_loss
 from fedlin.theory.exact import (
     Dissimilar,
     PolyakLojasiewicz,
@@ -24,14 +27,17 @@ from fedlin.theory.exact import (
     StoredRate,
     UnboundedError,
     WorstCase,
+    WorstFunctions,
     contraction,
     lyapunov,
     scaffnew_rate,
     worst_case,
 )
+from fedlin.theory.exact.worst_function import envelope
 
 Maker = Callable[..., Algorithm[Any, Any]]  # takes the links that `algorithms.fedlin` takes
 FILE = "exact_proofs.json"
+SECTION = "Exact worst cases"  # of the report, for the claims that rest on these proofs
 TWO = 2  # local steps, where their number is not the point
 KAPPAS = (3.0, 10.0, 100.0, 1000.0)
 ROUNDS = (1, 2, 4)
@@ -40,6 +46,7 @@ SIMILAR = 2.0  # C of Theorem 9, where D is 0
 CURVE_KAPPA = 10.0
 CURVE_TAU = (1, 2, 3, 5, 8)
 CURVE_STEPS = (1 / 6, 0.5, 1.0, 1.5, 1.8, 2.0, 2.5, 3.0, 3.6, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0)  # η̄L
+WORST = ((3, 5.5), (5, 6.0), (8, 7.0))  # τ and η̄L beyond the full rate, where worst functions are stored
 SCAFFNEW_KAPPAS = (4.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SPARSITY = (2.0, 4.0, 8.0)  # δ
 SPARSE_STEPS = (0.03, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0)  # η̄L
@@ -52,30 +59,31 @@ class Promise(NamedTuple):
     case: Callable[[Maker, float], WorstCase]
 
 
-def _plan(eta_bar: float) -> Plan:
+def plan_of_two(eta_bar: float) -> Plan:
+    """Two local steps, whose sizes sum up to η̄."""
     return Plan(TWO, eta_bar / TWO)
 
 
 def _convex(make: Maker, eta_bar: float, rounds: float, model: str) -> WorstCase:
     smooth, count = Smooth(1.0), int(rounds)
-    return worst_case(make(), _plan(eta_bar), smooth, measure="gap", before="distance", rounds=count, model=model)
+    return worst_case(make(), plan_of_two(eta_bar), smooth, measure="gap", before="distance", rounds=count, model=model)
 
 
 # The promises of one round, by κ.
 ONE_ROUND: dict[str, Promise] = {
     "Theorem 1": Promise(
         lambda kappa: 1 - 1 / (6 * kappa),
-        lambda make, kappa: worst_case(make(), _plan(1 / 6), Smooth(1.0, 1 / kappa), measure="gap"),
+        lambda make, kappa: worst_case(make(), plan_of_two(1 / 6), Smooth(1.0, 1 / kappa), measure="gap"),
     ),
     "Theorem 4": Promise(
         lambda kappa: 1 - 1 / (26 * kappa),
-        lambda make, kappa: worst_case(make(), _plan(1 / 26), PolyakLojasiewicz(1.0, 1 / kappa), measure="gap"),
+        lambda make, kappa: worst_case(make(), plan_of_two(1 / 26), PolyakLojasiewicz(1.0, 1 / kappa), measure="gap"),
     ),
     "Theorem 7": Promise(
         lambda kappa: 1 - 1 / (2 * DELTA * (2 + sqrt(DELTA)) * kappa),
         lambda make, kappa: worst_case(
             make(downlink=plain(contraction(DELTA))),
-            _plan(1 / (2 * (2 + sqrt(DELTA)))),
+            plan_of_two(1 / (2 * (2 + sqrt(DELTA)))),
             Smooth(1.0, 1 / kappa),
             measure="gap",
         ),
@@ -95,13 +103,13 @@ CONVEX: dict[str, Promise] = {
 def feedback_down(make: Maker, kappa: float, stored: StoredRate | None) -> ProvedRate:
     """Theorem 8's method at its step."""
     method = make(downlink=contraction(DELTA))
-    return lyapunov(method, _plan(1 / (72 * DELTA)), Smooth(1.0, 1 / kappa), stored=stored)
+    return lyapunov(method, plan_of_two(1 / (72 * DELTA)), Smooth(1.0, 1 / kappa), stored=stored)
 
 
 def feedback_up(make: Maker, kappa: float, stored: StoredRate | None) -> ProvedRate:
     """Theorem 9's method at its step, with D = 0."""
     functions = Dissimilar(1.0, 1 / kappa, SIMILAR)
-    plan = _plan(1 / (72 * DELTA * SIMILAR))
+    plan = plan_of_two(1 / (72 * DELTA * SIMILAR))
     return lyapunov(make(uplink=contraction(DELTA)), plan, functions, shared_minimizer=True, stored=stored)
 
 
@@ -117,15 +125,45 @@ def curve_case(make: Maker, tau: int, eta_bar: float) -> WorstCase:
     return worst_case(make(), Plan(tau, eta_bar / tau), Smooth(1.0, 1 / CURVE_KAPPA))
 
 
+def worst_functions(tau: int, eta_bar: float, tilt: float) -> WorstFunctions:
+    """The stored functions on which `curve_case` is attained, tilted by linear terms that cancel in the mean."""
+    batch = {name: np.array(values) for name, values in _stored()[_worst_name(tau, eta_bar)][0].items()}
+    x0 = batch.pop("x0")
+    clients = len(batch["offsets"])
+    tilts = np.zeros((clients, len(x0)))
+    tilts[0], tilts[-1] = tilt, -tilt
+    batch |= {"tilt": tilts, "smoothness": np.ones(clients), "strong_convexity": np.full(clients, 1 / CURVE_KAPPA)}
+    problem = from_loss(
+        _tilted,
+        np.zeros(len(x0)),
+        batch,
+        smoothness=1.0,
+        strong_convexity=1 / CURVE_KAPPA,
+        minimizer=np.zeros(len(x0)),
+    )
+    return WorstFunctions(problem, Plan(tau, eta_bar / tau), x0)
+
+
+def _tilted(x: Vector, batch: dict[str, Any]) -> Scalar:
+    value: Scalar = envelope(x, batch) + batch["tilt"] @ x
+    return value
+
+
+def _worst_name(tau: int, eta_bar: float) -> str:
+    return f"worst functions, τ = {tau}, η̄L = {eta_bar:g}"
+
+
 def sparse_case(make: Maker, delta: float, eta_bar: float) -> WorstCase:
     """The gap after one round in which the server sends C(g), at κ = 10."""
     method = make(downlink=plain(contraction(delta)))
-    return worst_case(method, _plan(eta_bar), Smooth(1.0, 1 / CURVE_KAPPA), measure="gap")
+    return worst_case(method, plan_of_two(eta_bar), Smooth(1.0, 1 / CURVE_KAPPA), measure="gap")
 
 
 def sparse_rate(make: Maker, delta: float, eta_bar: float, stored: StoredRate | None) -> ProvedRate:
     """The rate where the server sends C(g) with error feedback, at κ = 10."""
-    return lyapunov(make(downlink=contraction(delta)), _plan(eta_bar), Smooth(1.0, 1 / CURVE_KAPPA), stored=stored)
+    return lyapunov(
+        make(downlink=contraction(delta)), plan_of_two(eta_bar), Smooth(1.0, 1 / CURVE_KAPPA), stored=stored
+    )
 
 
 def scaffnew(kappa: float, stored: StoredRate | None) -> ProvedRate:
@@ -151,6 +189,11 @@ def rate(name: str, proved: Callable[[StoredRate], ProvedRate]) -> float | None:
         return proved(StoredRate(*_stored()[name])).rate
     except FedLinError:
         return None
+
+
+def constant(name: str) -> float:
+    """The constant in front of a stored rate."""
+    return float(_stored()[name][1])
 
 
 @cache
@@ -186,6 +229,10 @@ def compute() -> dict[str, list[Any]]:
     for tau in CURVE_TAU:
         for step in CURVE_STEPS:
             keep(f"τ = {tau}, η̄L = {step:g}", curve_case(make, tau, step))
+    for tau, step in WORST:
+        worst = curve_case(make, tau, step).worst_functions
+        arrays = {name: worst.problem.data[name].tolist() for name in ("slopes", "offsets")}
+        found[_worst_name(tau, step)] = [{**arrays, "x0": worst.x0.tolist()}]
     for delta in SPARSITY:
         for step in SPARSE_STEPS:
             keep(f"plain, δ = {delta:g}, η̄L = {step:g}", sparse_case(make, delta, step))

@@ -10,8 +10,6 @@ from fedlin.claims.common.curves import Array, stack, sweep
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
-PLAYED = 40  # rounds whose local steps are taken again, up to a hundred a client
-
 
 @dataclass(frozen=True)
 class FigureRuns:

@@ -152,6 +152,6 @@ def read_metrics(reply: Reply) -> tuple[float, dict[str, float]]:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    if not wire.is_finite(value):
         raise WireError(f"{name} = {value!r} is no metric: give a finite number.")
     return float(value)

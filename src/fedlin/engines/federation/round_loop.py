@@ -115,6 +115,7 @@ def _commit(session: Session, played: PlayedRound, attempts: int, clock: _Clock)
         "late": [name for name in progress.roster.active if name not in played.answered],
         "stale": exchange.stale,
         "attempts": attempts,
+        "took": {name: round(seconds, 3) for name, seconds in exchange.seconds.items()},
     }
     exchange.received = exchange.sent = exchange.stale = 0
     log.enter(line)

@@ -18,21 +18,17 @@ from fedlin.theory.certified import LAST_STEPS
 from fedlin.theory.exact.client_bound import ClientBounds, CommonStep, Slopes, prove_client
 from fedlin.theory.exact.semidefinite import SolverError
 
-# Where ranges of κ meet: a finer division loses less inside of them, and takes longer.
-EDGES = (
+# Where ranges of κ meet, by the least number of local steps that must lack nothing. A finer division loses less inside
+# of its ranges, and takes longer.
+_COARSE = ("1.5", "2", "3", "5", "10", "25", "100", "1000000")
+_FINE = (
     *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
     *("70", "100", "200", "500", "2000", "1000000"),
 )
-# For smaller steps, whose loss is small, a coarser one will do.
-COARSE_EDGES = ("1.5", "2", "3", "4", "6", "10", "16", "25", "50", "200", "2000", "1000000")
-LARGEST = ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")  # η̄L, among which the fastest is sought
-BETWEEN = "4.6"  # for three local steps, where the fastest step is beyond them
-MANY = "3"  # where some clients take one local step and most take many
+EDGES = {1: _COARSE, 2: _COARSE, 3: _COARSE, 4: _FINE}
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
-STRONG = (4, 6, 12, 40)  # those that can take the largest steps
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
-_ENOUGH = Fraction(3, 2)  # how much more loss it may cost to serve clients with fewer steps too
 _ROOM = (Fraction(1), Fraction(4, 3), Fraction(2), Fraction(3))  # how much more loss is given, until proofs succeed
 _LEAST_SURPLUS = 0.01  # of clients that are to lack nothing, below which there is no room for proofs
 _ATTEMPTS = 4  # at a proof, each with less surplus
@@ -43,62 +39,67 @@ Row = dict[str, Any]
 def build(finished: Path, jobs: int = 1) -> list[Row]:
     """The rows of the table; those in the file `finished` are taken from it, and new ones are added to it."""
     known = [json.loads(line) for line in finished.read_text().splitlines()] if finished.exists() else []
+    done = {(*row["kappa"], row["eta_bar"]): row for row in known}
+    firsts, ranges = zip(*((first, pair) for first, edges in EDGES.items() for pair in pairwise(edges)), strict=True)
     with ProcessPoolExecutor(jobs) as pool:
-        ranges, coarse = list(pairwise(EDGES)), list(pairwise(COARSE_EDGES))
-        steps = list(zip(ranges, pool.map(fastest_step, ranges), strict=True))
-        steps += [(pair, eta_bar) for pair in coarse for eta_bar in smaller_steps(pair)]
-        done = {(*row["kappa"], row["eta_bar"]): row for row in known}
-        missing = [(pair, eta_bar) for pair, eta_bar in steps if (*pair, decimal(eta_bar)) not in done]
+        steps = list(zip(ranges, pool.map(fastest_step, ranges, firsts), firsts, strict=True))
+        missing = [step for step in steps if (*step[0], decimal(step[1])) not in done]
         for row in pool.map(certify_step, *zip(*missing, strict=True)) if missing else ():
             with finished.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             done[*row["kappa"], row["eta_bar"]] = row
-    rows = [done[*pair, decimal(eta_bar)] for pair, eta_bar in steps]
+    rows = [done[*pair, decimal(eta_bar)] for pair, eta_bar, _ in steps]
     return sorted(rows, key=lambda row: (float(row["kappa"][0]), float(row["eta_bar"])))
 
 
-def fastest_step(kappa: tuple[str, str]) -> Fraction:
-    """The step with the fastest rate for a range of κ and clients with many local steps."""
+def fastest_step(kappa: tuple[str, str], first: int) -> Fraction:
+    """The step with the fastest rate for a range of κ, where clients with `first` local steps lack nothing."""
     low, high = (1 / Fraction(edge) for edge in reversed(kappa))
     rates = {}
-    for eta_bar in map(Fraction, LARGEST):
+    for eta_bar in steps_tried(first, high):
         step = CommonStep((low, high), eta_bar)
-        loss = proof_loss(sought_loss(least_loss(step, STRONG)))
-        kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(STRONG[-1], low)))
+        try:
+            loss = proof_loss(sought_loss(least_loss(step, served_from(first))))
+        except SolverError:
+            continue
+        kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(first, low)))
         rates[eta_bar] = -log(kept)
     return max(rates, key=lambda eta_bar: rates[eta_bar])
 
 
-def smaller_steps(kappa: tuple[str, str]) -> list[Fraction]:
-    """Steps for clients among whom some take few local steps."""
-    high = 1 / Fraction(kappa[0])
-    # With one local step, and with two, nothing above these holds.
-    one, two = (Fraction(floor(1000 * limit / (1 + high)), 1000) for limit in (2, 4))
-    return sorted(
-        {one, two}
-        | ({Fraction(MANY)} if two > Fraction(MANY) else set())
-        | ({Fraction(BETWEEN)} if float(kappa[0]) >= 10 else set())
-    )
+def steps_tried(first: int, high: Fraction) -> list[Fraction]:
+    """The η̄L among which the fastest is sought; `high` is the largest μ/L."""
+    if first <= 2:  # nothing above 2τ/(1 + μ/L) holds for these
+        limit = 2 * first / (1 + high)
+        return [Fraction(floor(10 * share * limit), 1000) for share in (70, 80, 88, 94, 100)]
+    few, many = ("3", "3.4", "3.8", "4.2", "4.6"), ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")
+    return [Fraction(eta_bar) for eta_bar in (few if first == 3 else many)]
 
 
-def certify_step(kappa: tuple[str, str], eta_bar: Fraction) -> Row:
-    """Slopes, loss and surplus for one step, all of them proved."""
+def served_from(first: int) -> tuple[int, ...]:
+    """Those of several numbers of local steps that are to lack nothing; the largest is as the one before."""
+    return SEVERAL[SEVERAL.index(first) : -1]
+
+
+def certify_step(kappa: tuple[str, str], eta_bar: Fraction, first: int) -> Row:
+    """Slopes, loss and surplus for one step, all of them proved; clients with `first` local steps lack nothing."""
     low, high = (1 / Fraction(edge) for edge in reversed(kappa))
     step = CommonStep((low, high), eta_bar)
-    served, least = clients_served(step)
+    served = served_from(first)
+    least = least_loss(step, served)
     for room in _ROOM:
         sought = room * sought_loss(least)
         slopes = common_slopes(step, sought, served)
         loss = proof_loss(sought)
-        guesses = [guessed_surplus(step, loss, slopes, first, last) for first, last in spans()]
-        needed = [guess for guess, (first, _) in zip(guesses, spans(), strict=True) if first >= served[0]]
+        guesses = [guessed_surplus(step, loss, slopes, *span) for span in spans()]
+        needed = [guess for guess, span in zip(guesses, spans(), strict=True) if span[0] >= first]
         if any(guess is None or guess < _LEAST_SURPLUS for guess in needed):
             continue
         surplus = [
-            None if guess is None else proved_surplus(step, loss, slopes, first, last, guess)
-            for guess, (first, last) in zip(guesses, spans(), strict=True)
+            None if guess is None else proved_surplus(step, loss, slopes, *span, guess)
+            for guess, span in zip(guesses, spans(), strict=True)
         ]
-        proved = [value for value, (first, _) in zip(surplus, spans(), strict=True) if first >= served[0]]
+        proved = [value for value, span in zip(surplus, spans(), strict=True) if span[0] >= first]
         if all(value is not None and value >= 0 for value in proved):
             return {
                 "kappa": list(kappa),
@@ -118,22 +119,6 @@ def sought_loss(least: Fraction) -> Fraction:
 def proof_loss(sought: Fraction) -> Fraction:
     """The loss that is proved: more than slopes were sought with, so that proofs have room for rounding."""
     return round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
-
-
-def clients_served(step: CommonStep) -> tuple[tuple[int, ...], Fraction]:
-    """Numbers of local steps that lack nothing at this step, and the least loss with them."""
-    served: tuple[int, ...] = STRONG
-    least = least_loss(step, STRONG)
-    for count in (3, 2, 1):
-        try:
-            loss = least_loss(step, (count, *served))
-        except SolverError:
-            break
-        stable = count < 3 and step.eta_bar / count * (1 + step.mu[1]) <= 2
-        if not stable and loss > _ENOUGH * least + Fraction(1, 500):
-            break
-        served, least = (count, *served), max(loss, least)
-    return served, least
 
 
 def least_loss(step: CommonStep, counts: Sequence[int]) -> Fraction:

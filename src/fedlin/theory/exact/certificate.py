@@ -5,7 +5,7 @@ diagonally dominant, and so positive semidefinite itself. R comes from a Cholesk
 it was rounded does not matter, since the difference is computed exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -117,14 +117,18 @@ def prove_semidefinite(matrix: list[list[Fraction]]) -> None:
         ...
     fedlin.theory.exact.semidefinite.SolverError: ...
     """
-    kept = _independent_rows(matrix)
+    # Rows that meet few others come first, so that the factor stays sparse.
+    kept = sorted(_independent_rows(matrix), key=lambda row: sum(map(bool, matrix[row])))
     size = len(kept)
     if not size:
         return
     # Scaled by powers of two to about one on the diagonal, which changes no sign.
     halves = [_exponent(matrix[row][row]) // 2 for row in kept]
     scaled = [
-        [matrix[row][column] / Fraction(2) ** (i + j) for j, column in zip(halves, kept, strict=True)]
+        [
+            matrix[row][column] / Fraction(2) ** (i + j) if matrix[row][column] else Fraction(0)
+            for j, column in zip(halves, kept, strict=True)
+        ]
         for i, row in zip(halves, kept, strict=True)
     ]
     rounded = np.array([[float(entry) for entry in row] for row in scaled])
@@ -135,12 +139,24 @@ def prove_semidefinite(matrix: list[list[Fraction]]) -> None:
         factor = np.linalg.cholesky(rounded - least / 2 * np.eye(size))
     except np.linalg.LinAlgError as cause:
         raise SolverError(f"a matrix is too close to indefinite (least eigenvalue {least:.3g}).") from cause
-    whole = np.array([[int(entry * 2**_BITS) for entry in row] for row in factor.tolist()], dtype=object)
-    product = whole @ whole.T
+    whole = [{k: int(entry * 2**_BITS) for k, entry in enumerate(row) if entry} for row in factor.tolist()]
+    beside = [Fraction(0)] * size  # Σ |entry| off the diagonal, of A - RRᵀ
     for row in range(size):
-        rest = [scaled[row][column] - Fraction(product[row, column], 4**_BITS) for column in range(size)]
-        if rest[row] < sum(abs(entry) for column, entry in enumerate(rest) if column != row):
+        for column in range(row):
+            product = _inner_product(whole[row], whole[column])
+            if product or scaled[row][column]:
+                entry = abs(scaled[row][column] - Fraction(product, 4**_BITS))
+                beside[row] += entry
+                beside[column] += entry
+    for row in range(size):
+        if scaled[row][row] - Fraction(_inner_product(whole[row], whole[row]), 4**_BITS) < beside[row]:
             raise SolverError(f"a matrix could not be proved positive semidefinite (least eigenvalue {least:.3g}).")
+
+
+def _inner_product(left: Mapping[int, int], right: Mapping[int, int]) -> int:
+    """Of two rows of whole numbers, of which only those that are not zero are held."""
+    short, long = (left, right) if len(left) < len(right) else (right, left)
+    return sum(entry * long[place] for place, entry in short.items() if place in long)
 
 
 def _independent_rows(matrix: list[list[Fraction]]) -> list[int]:

@@ -5,10 +5,9 @@ multiples of others by the unknowns. A form is nonnegative when its matrix over 
 semidefinite and no function value is left in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,30 +143,28 @@ class _Rows:
     def add_gram(self, requirement: Requirement, gram: int) -> Array:
         """A form is positive semidefinite over one set of basis vectors; the basis this is written in, as columns."""
         coordinates = requirement.space.coordinates(gram)
-        arrays: dict[int, Array] = {}
+        sparse_vectors: dict[int, dict[int, float]] = {}  # the entries that are not zero
 
-        def array(vector: SymbolicVector) -> Array:
-            if id(vector) not in arrays:
-                arrays[id(vector)] = vector.array(gram, coordinates)
-            return arrays[id(vector)]
+        def entries(vector: SymbolicVector) -> dict[int, float]:
+            if id(vector) not in sparse_vectors:
+                array = vector.array(gram, coordinates)
+                sparse_vectors[id(vector)] = {int(row): float(array[row]) for row in np.flatnonzero(array)}
+            return sparse_vectors[id(vector)]
 
+        # The matrix of the constant, and of what each unknown multiplies, by the places in its upper triangle.
         forms = [requirement.constant, *(form for _, form in requirement.terms)]
-        used = np.zeros(len(coordinates), bool)
-        for form in forms:
-            for _, u, v in form.products:
-                if array(u).any() and array(v).any():
-                    used |= (array(u) != 0) | (array(v) != 0)
-        place = np.cumsum(used) - 1
-        size = int(used.sum())
-        right = np.zeros(size * (size + 1) // 2)
-        for unknown, form in zip([None, *(unknown for unknown, _ in requirement.terms)], forms, strict=True):
-            for count, u, v in form.products:
-                rows, numbers = _triangle(array(u), array(v), place)
-                if unknown is None:
-                    np.add.at(right, rows, float(count) * numbers)
-                else:
-                    self._enter(self.count + rows, unknown, -float(count) * numbers)
-        self._close(self.clarabel.PSDTriangleConeT, size, right)
+        matrices = [_symmetric((float(c), entries(u), entries(v)) for c, u, v in form.products) for form in forms]
+        used = sorted({row for matrix in matrices for place in matrix for row in place})
+        place = {row: number for number, row in enumerate(used)}
+        right = np.zeros(len(used) * (len(used) + 1) // 2)
+        for unknown, matrix in zip([None, *(unknown for unknown, _ in requirement.terms)], matrices, strict=True):
+            rows = [place[high] * (place[high] + 1) // 2 + place[low] for low, high in matrix]
+            numbers = [entry if low == high else entry * _ROOT for (low, high), entry in matrix.items()]
+            if unknown is None:
+                right[rows] = numbers
+            else:
+                self._enter(self.count + np.array(rows, np.intp), unknown, -np.array(numbers))
+        self._close(self.clarabel.PSDTriangleConeT, len(used), right)
         return np.asarray(coordinates[:, used])
 
     def solve(self, costs: Sequence[float], tolerance: float) -> tuple[Array, Array]:
@@ -205,21 +202,18 @@ class _Rows:
             self.count += len(right)
 
 
-def _triangle(left: Array, right: Array, place: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
-    """The upper triangle of (left rightᵀ + right leftᵀ)/2 where it is not zero: positions and numbers."""
-    (support,) = np.nonzero((left != 0) | (right != 0))
-    i, j, scale = _pairs(len(support))
-    first, second = support[i], support[j]
-    numbers = (left[first] * right[second] + left[second] * right[first]) * scale
-    low, high = place[first], place[second]
-    return high * (high + 1) // 2 + low, numbers
-
-
-@cache
-def _pairs(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """The places of an upper triangle, and what a sum of two products counts there."""
-    i, j = np.triu_indices(size)
-    return i, j, np.where(i == j, 0.5, _ROOT / 2)
+def _symmetric(
+    products: Iterable[tuple[float, Mapping[int, float], Mapping[int, float]]],
+) -> dict[tuple[int, int], float]:
+    """The upper triangle of Σ count (u vᵀ + v uᵀ)/2, where vectors and matrix hold only what is not zero."""
+    total: dict[tuple[int, int], float] = {}
+    for count, u, v in products:
+        for row, a in u.items():
+            for column, b in v.items():
+                low, high = (row, column) if row <= column else (column, row)
+                share = count * a * b if row == column else count * a * b / 2
+                total[low, high] = total.get((low, high), 0.0) + share
+    return total
 
 
 def load_solver() -> Any:

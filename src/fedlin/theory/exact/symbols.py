@@ -14,6 +14,7 @@ and one of the deviations in each group, of sizes that do not depend on the numb
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import lcm
 from numbers import Rational, Real
 from typing import Any
 
@@ -225,15 +226,18 @@ class GramForm:
 
     def exact_matrix(self, gram: int, size: int) -> list[list[Fraction]]:
         """The symmetric matrix of the form over one set of basis vectors."""
-        total = [[Fraction(0)] * size for _ in range(size)]
-        for count, u, v in self.products:
-            left, right = u.over(gram), v.over(gram)
+        # In whole numbers over one denominator, since sums of fractions are many times slower.
+        terms = [(count, *_whole(u.over(gram)), *_whole(v.over(gram))) for count, u, v in self.products]
+        common = 2 * lcm(*(count.denominator * below_u * below_v for count, _, below_u, _, below_v in terms))
+        total = [[0] * size for _ in range(size)]
+        for count, left, below_u, right, below_v in terms:
+            half = count.numerator * (common // (2 * count.denominator * below_u * below_v))
             for row, a in left.items():
                 for column, b in right.items():
-                    half = count * a * b / 2
-                    total[row][column] += half
-                    total[column][row] += half
-        return total
+                    entry = half * a * b
+                    total[row][column] += entry
+                    total[column][row] += entry
+        return [[Fraction(entry, common) for entry in row] for row in total]
 
     def value_counts(self) -> dict[int, Fraction]:
         """How often each function value counts."""
@@ -241,6 +245,12 @@ class GramForm:
         for count, number in self.values:
             counts[number] = counts.get(number, Fraction(0)) + count
         return counts
+
+
+def _whole(coefficients: Mapping[int, Fraction]) -> tuple[dict[int, int], int]:
+    """Fractions as whole numbers over one denominator."""
+    below = lcm(*(value.denominator for value in coefficients.values()))
+    return {row: value.numerator * (below // value.denominator) for row, value in coefficients.items()}, below
 
 
 def inner(u: SymbolicVector, v: SymbolicVector) -> GramForm:
