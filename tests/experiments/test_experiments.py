@@ -453,7 +453,7 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
 
 LEAST_SQUARES = {"kind": "least_squares", "clients": 5, "dim": 10, "samples": 40}
 DRAWN = {"clients": 6, "dim": 8, "samples": 60}
-SEARCHED = [  # problem, method
+SEARCHED: list[tuple[dict[str, Any], dict[str, Any]]] = [  # problem, method
     ({**LEAST_SQUARES, "alpha": 10.0}, {"name": "fedlin"}),
     ({**LEAST_SQUARES, "alpha": 1.0}, {"name": "fedavg"}),
     ({**LEAST_SQUARES, "alpha": 0.1, "seed": 3}, {"name": "scaffold"}),
