@@ -2,6 +2,8 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check
+# Two steps of one environment: what the package itself needs, and what its tests need beside it.
+CORE_STAMP := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
 QUICK := -m "not slow and not browser and not long"
 # What needs no extra: these run where only fedlin's own dependencies are installed.
@@ -13,9 +15,9 @@ TOOLS := hypothesis pytest pytest-xdist
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
-	mutation lint format bench docs clean
+	mutation fuzz lint format bench bench-gpu test-gpu docs clean
 
-reproduce: $(STAMP)
+reproduce: $(CORE_STAMP)
 	$(VENV)/bin/fedlin reproduce
 
 # The tests' processes take a core each, so their runs do not share out theirs.
@@ -33,10 +35,11 @@ test-quick: $(STAMP)
 test-flower: .venv-flower/.installed
 	.venv-flower/bin/python -m pytest tests/transports/test_transport_flower.py
 
-# Federations on real data, and federations whose machines are killed, frozen and robbed; for several minutes.
+# Federations on real data, and federations whose processes are killed, frozen, or lose their files; for many minutes. With
+# MINUTES=10 no test begins after ten minutes, and those left out are named.
 # And scikit-learn's checks of arrays of other libraries, which it leaves out unless SciPy is told of them first.
 test-long: $(STAMP)
-	$(PYTHON) -m pytest -m long
+	$(PYTHON) -m pytest -m long $(if $(MINUTES),--minutes $(MINUTES))
 	SCIPY_ARRAY_API=1 $(PYTHON) -m pytest tests/test_sklearn.py -k array_api
 
 # MLflow needs older versions of other things, so it has its own too.
@@ -48,6 +51,10 @@ test-mlflow: .venv-mlflow/.installed
 mutation: $(STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[mutation]'
 	$(PYTHON) tests/tools/mutation.py
+
+# Hostile bytes for everything that reads bytes, guided by coverage; ten minutes, and adds to the corpus.
+fuzz: $(STAMP)
+	$(PYTHON) tests/tools/fuzz_decoders.py 600 --keep
 
 # The wheel and the source distribution, each alone in a clean environment; for several minutes.
 test-package: $(STAMP)
@@ -79,6 +86,17 @@ format: $(STAMP)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
+# On a machine whose Python has JAX, and better torch too, with a GPU; PYTHON names it.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests/gpu
+	PYTHONPATH=src $(PYTHON) -m pytest tests/engines/simulation/test_independent_loops.py tests/engines/simulation/test_metrics.py
+
+# The figures of a GPU; with PFL_FOLDER, a folder that holds pfl-research's package, beside pfl in the same run.
+bench-gpu:
+	PYTHONPATH=src $(PYTHON) -m benchmarks.gpu benchmarks/results/gpu.json
+	PYTHONPATH=src $(PYTHON) -m benchmarks.networks
+	PYTHONPATH=src $(PYTHON) -m benchmarks.page
+
 # Beside other packages, each in an environment of its own under .venv-peers; minutes, and writes docs/performance.md.
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
@@ -93,7 +111,11 @@ clean:
 $(PYTHON):
 	python3 -m venv $(VENV)
 
-$(STAMP): pyproject.toml constraints.txt | $(PYTHON)
+$(CORE_STAMP): pyproject.toml constraints.txt | $(PYTHON)
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(STAMP): $(CORE_STAMP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 

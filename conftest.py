@@ -1,6 +1,9 @@
-"""What can be collected depends on what is installed."""
+"""What can be collected depends on what is installed, and `--minutes` ends a long session in time."""
 
+import time
 from importlib.util import find_spec
+
+import pytest
 
 NEEDS = {
     "src/fedlin/algorithms/server_optimizer.py": "optax",
@@ -11,3 +14,15 @@ NEEDS = {
     "tests/helpers/flower_sites.py": "flwr",
 }
 collect_ignore = [path for path, package in NEEDS.items() if find_spec(package) is None]
+START = time.monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, default=float("inf"), help="begin no test after so many minutes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    minutes: float = item.config.getoption("--minutes")
+    if time.monotonic() - START > 60 * minutes:
+        pytest.skip(f"{item.nodeid}: the {minutes:g} minutes were over")

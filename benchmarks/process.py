@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,11 @@ PATIENCE = 300.0  # seconds
 
 
 class FailedError(Exception):
-    """The process did not do it; the message is its last word."""
+    """The process did not do it; the message is its last word, `details` the end of what it said."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details[-4000:]
 
 
 def peak() -> int:
@@ -60,10 +64,19 @@ def _watch(pid: int, ended: threading.Event, most: list[int]) -> None:
         pause = max(EVERY, (time.perf_counter() - began) / SHARE)
 
 
-def run(command: Sequence[str]) -> dict[str, Any]:
-    """The JSON of the last line a command prints; its "peak" grows to what its whole family held, where known."""
+def run(command: Sequence[str], more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The JSON of the last line a command prints; its "peak" grows to what its whole family held, where known.
+
+    `more` are settings of its environment.
+    """
     found_at = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # by its own children too
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": found_at}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": found_at,
+        **(more or {}),
+    }
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -87,6 +100,6 @@ def run(command: Sequence[str]) -> dict[str, Any]:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     if process.returncode:
-        raise FailedError((err.strip().splitlines() or [f"exit status {process.returncode}"])[-1])
+        raise FailedError((err.strip().splitlines() or [f"exit status {process.returncode}"])[-1], err)
     found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return {**found, "peak": max(found["peak"], most[0])}

@@ -9,13 +9,13 @@ from itertools import product
 import numpy as np
 
 from fedlin.claims.common.bytes_methods import (
-    METHODS,
     PROBLEMS,
     REAL,
     STEPS,
     Choice,
     instance,
     local_steps,
+    methods,
     most_rounds,
     plan,
 )
@@ -32,7 +32,7 @@ def best(name: str, method: str) -> tuple[Choice, Cost]:
     """The choice with the fewest bytes to the last goal, then to those before, then with the least gap."""
     problem = instance(name, 1 if name == REAL else 100)
     assert problem is not None, "a9a.gz was not found: set FEDLIN_DATA to its folder"
-    variants = METHODS[method]
+    variants = methods()[method]
     grid = [Choice(*point) for point in product(variants, local_steps(method), STEPS)]
     costs: dict[Choice, Cost] = {}
     for choice in sorted(grid, key=lambda c: (c.tau != 16, c.step != 1.0)):  # what gets there first cuts the rest short
@@ -44,7 +44,7 @@ def best(name: str, method: str) -> tuple[Choice, Cost]:
 
 def _cost(name: str, method: str, problem: Problem, choice: Choice, least: float) -> Cost:
     """Bytes to every goal, the last first, and the least of the gap over its start; given up beyond `least` bytes."""
-    algorithm = METHODS[method][choice.variant]
+    algorithm = methods()[method][choice.variant]
     sizes = message_sizes(algorithm, problem).later
     each = problem.clients * sum(size.up.total + size.down.total for size in sizes)
     rounds = int(min(most_rounds(name, choice.tau), least // each + 1))
@@ -54,11 +54,11 @@ def _cost(name: str, method: str, problem: Problem, choice: Choice, least: float
     return (*(spent(run, goal) for goal in GOALS[::-1]), float(np.nanmin(run.gap) / run.gap[0]))
 
 
-def main(name: str | None = None, *methods: str) -> None:
+def main(name: str | None = None, *named: str) -> None:
     """Print a table that Python reads, with each cost as a comment."""
     for problem in PROBLEMS if name is None else (name,):
         print(f"    {problem!r}: {{", flush=True)
-        for method in methods or METHODS:
+        for method in named or methods():
             choice, cost = best(problem, method)
             told = " ".join(f"{part:.2g}" for part in cost)
             print(f"        {method!r}: Choice{tuple(choice)},  # {told}", flush=True)

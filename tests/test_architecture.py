@@ -1,4 +1,4 @@
-"""The rooms of the house: who may import whom, how large a file may grow, what `import fedlin` pulls in."""
+"""The parts of the package: who may import whom, how large a file may grow, what `import fedlin` imports."""
 
 import ast
 import inspect
@@ -16,41 +16,18 @@ import fedlin
 
 SOURCE = Path(fedlin.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-INNER = (
-    "core",
-    "errors",
-    "checks",
-    "cache",
-    "columns",
-    "precision",
-    "payloads",
-    "compressors",
-    "links",
-    "layers",
-    "fingerprint",
-    "privacy",
-    "plan",
-    "layout",
-    "algorithms",
-    "problems",
-    "theory",
-    "data",
-)
-OUTER = (
-    "engines",
-    "transports",
-    "report",
-    "comparison",
-    "cli",
-    "claims",
-    "experiments",
-    "deploy",
-    "playground",
-    "sklearn",
-    "trackers",
-    "cli_errors",
-    "theory_cli",
-)
+ROOT = Path(__file__).parents[1]
+MAP = (ROOT / "docs" / "contributors.md").read_text(encoding="utf-8")
+
+
+def parts_of_the_map() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files and folders that the map of docs/contributors.md lists above and below its line."""
+    (listed,) = re.findall(r"```text\nsrc/fedlin/\n(.*?)```", MAP, flags=re.DOTALL)
+    above, below = re.split(r"^  -+ .*-+\n", listed, flags=re.MULTILINE)
+    return tuple(re.findall(r"^  (\w+)", above, re.MULTILINE)), tuple(re.findall(r"^  (\w+)", below, re.MULTILINE))
+
+
+INNER, OUTER = parts_of_the_map()
 HEAVY = (
     "pandas",
     "pyarrow",
@@ -88,8 +65,8 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def room(module: str) -> str | None:
-    """The part of fedlin a module belongs to, if any."""
+def part(module: str) -> str | None:
+    """The file or folder of src/fedlin a module belongs to, if any."""
     parts = module.split(".")
     return parts[1] if parts[0] == "fedlin" and len(parts) > 1 else None
 
@@ -97,19 +74,20 @@ def room(module: str) -> str | None:
 def modules() -> list[ModuleType]:
     """All modules of the core, which import with jax, numpy and scipy alone."""
     names = [name(path)[:-3].replace("/", ".").removesuffix("__init__").removesuffix(".") for path in FILES]
-    core = [n for n in names if n.split(".")[0] in (*INNER, "engines", "result")]
+    core = [n for n in names if n.split(".")[0] in {*INNER, "engines", "result"} - {"torch"}]
     return [import_module(f"fedlin.{n}") for n in core]
 
 
-def test_the_inner_rooms_are_there() -> None:
-    rooms = {name(path).split("/")[0].removesuffix(".py") for path in FILES}
-    assert set(INNER) <= rooms
-    assert "engines" in rooms
+def test_the_map_lists_every_file_and_folder_once() -> None:
+    there = {name(path).split("/")[0].removesuffix(".py") for path in FILES} - {"__init__", "__main__"}
+    assert sorted([*INNER, *OUTER]) == sorted(there)
+    assert {"core", "problems", "devices", "torch"} <= set(INNER)
+    assert {"engines", "result", "cli"} <= set(OUTER)
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if name(p).split("/")[0].removesuffix(".py") in INNER], ids=name)
-def test_inner_rooms_never_import_outer_ones(path: Path) -> None:
-    reached = {room(module) for module in imported(path)} & {*OUTER, "result"}
+def test_nothing_above_the_line_imports_what_is_below(path: Path) -> None:
+    reached = {part(module) for module in imported(path)} & set(OUTER)
     assert not reached, f"{name(path)} imports {reached}"
     assert "fedlin" not in imported(path), f"{name(path)} imports the whole package"
 
@@ -118,13 +96,13 @@ def test_inner_rooms_never_import_outer_ones(path: Path) -> None:
 def test_engines_never_import_what_shows_their_results(path: Path) -> None:
     # The interface of a transport is the engines' to know; which transport it is, is not.
     modules = (module for module in imported(path) if not module.startswith("fedlin.transports.transport"))
-    assert not {room(module) for module in modules} & {"transports", "report", "cli", "claims", "experiments"}
+    assert not {part(module) for module in modules} & {"transports", "report", "cli", "claims", "experiments"}
 
 
 def test_a_transport_never_sees_an_algorithm() -> None:
     for path in FILES:
         if name(path).startswith("transports/"):
-            assert not {room(module) for module in imported(path)} & {"algorithms", "problems", "theory"}, name(path)
+            assert not {part(module) for module in imported(path)} & {"algorithms", "problems", "theory"}, name(path)
 
 
 def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
@@ -133,7 +111,7 @@ def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     original = Path.read_text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", lambda self, **kw: tree if self == path else original(self, **kw))
-        assert {room(m) for m in imported(path)} >= {"cli", "engines", "report"}
+        assert {part(m) for m in imported(path)} >= {"cli", "engines", "report"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

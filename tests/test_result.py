@@ -57,11 +57,13 @@ def test_dataframe_has_one_row_a_round_and_one_column_a_measure(result: Result, 
     assert table["round"].tolist() == list(range(13))
     for name in COLUMNS[1:]:
         np.testing.assert_array_equal(table[name].to_numpy(), getattr(result, name))
-    assert sorted(unsolved.to_dataframe().columns) == sorted(set(COLUMNS) - {"gap", "distance", "simulated"})
+    assert sorted(unsolved.to_dataframe().columns) == sorted(
+        {*COLUMNS, "training_loss"} - {"gap", "distance", "simulated"}
+    )
 
 
 @pytest.mark.parametrize("x", AXES)
-@pytest.mark.parametrize("y", [one.name for one in LISTED if not one.sums])
+@pytest.mark.parametrize("y", [one.name for one in LISTED if one.measure is not None])
 def test_plot_draws_the_curve_asked_for(result: Result, x: str, y: str) -> None:
     from matplotlib.axes import Axes
 

@@ -25,7 +25,7 @@ from fedlin.sklearn import (
     FederatedRidge,
 )
 from fedlin.sklearn.rescaled_rounds import rescale
-from hospitals import OUTCOMES, hospital_rows
+from hospital_table import OUTCOMES, hospital_rows
 from realdata import data_file
 
 CANCER, SICK = scale(load_breast_cancer().data), load_breast_cancer().target

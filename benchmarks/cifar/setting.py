@@ -27,6 +27,7 @@ class Setting(NamedTuple):
     rounds: int = 1500
     every: int = 10  # rounds from one evaluation to the next
     test: int = 10_000
+    again: int = 200  # rounds timed once more, compiled
 
     def users_data(self) -> tuple[Array, Array]:
         """Images (users, images, 32, 32, 3) and labels."""
@@ -42,7 +43,7 @@ class Setting(NamedTuple):
         return images, draw.integers(0, CLASSES, shape).astype(np.int32)
 
 
-SMALL = Setting(users=6, images=20, cohort=2, rounds=4, every=2, test=64)  # for a machine without a GPU
+SMALL = Setting(users=6, images=20, cohort=2, rounds=4, every=2, test=64, again=4)  # for a machine without a GPU
 
 
 def initial_parameters(seed: int = 0) -> dict[str, Array]:

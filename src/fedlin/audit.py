@@ -73,7 +73,7 @@ class AuditTrail:
                     try:
                         facts = json.loads(line)
                         whole = facts["before"] == before and facts["number"] == number and line.endswith(b"\n")
-                    except (ValueError, KeyError, TypeError):
+                    except (ValueError, KeyError, TypeError, RecursionError):
                         whole = False
                     if not whole:
                         raise ValueError(f"{path.name} is not what was written: the chain breaks at line {number}.")
@@ -95,7 +95,14 @@ class AuditTrail:
             lines = [line for line in file.read().split(b"\n") if line]
         try:
             return int(json.loads(lines[-1])["number"]), hashlib.sha256(lines[-1]).hexdigest()
-        except (ValueError, KeyError, TypeError, IndexError):  # cut off by a crash: the break stays visible
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+        ):  # cut off by a crash: the break stays visible
             return 0, hashlib.sha256(lines[-1] if lines else b"").hexdigest()
 
     @contextmanager
@@ -108,7 +115,7 @@ class AuditTrail:
             yield
 
 
-class Verdict(NamedTuple):
+class TrailVerdict(NamedTuple):
     """What became of checking a trail."""
 
     name: str
@@ -116,24 +123,24 @@ class Verdict(NamedTuple):
     problem: str | None  # None where nothing is wrong
 
 
-def verify(trails: dict[str, AuditTrail]) -> list[Verdict]:
-    """Check every chain, and that each trail still has the lines that the others were told of."""
+def verify(trails: dict[str, AuditTrail]) -> list[TrailVerdict]:
+    """Check every chain, and that each trail still has the lines whose hashes the others wrote down."""
     digests: dict[str, set[str]] = {}
-    told: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who was told
+    witnessed: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who wrote it down
     verdicts = []
     for name, trail in trails.items():
-        found, problem = [], None
+        chain, problem = [], None
         try:
             for entry in trail.entries():
-                found.append(entry.digest)
+                chain.append(entry.digest)
                 if entry.facts.get("event") == "trail" and "digest" in entry.facts:
-                    told.setdefault(str(entry.facts.get("of")), {})[str(entry.facts["digest"])] = name
+                    witnessed.setdefault(str(entry.facts.get("of")), {})[str(entry.facts["digest"])] = name
         except ValueError as broken:
             problem = str(broken)
-        digests[name] = {FIRST, *found}
-        verdicts.append(Verdict(name, len(found), problem))
+        digests[name] = {FIRST, *chain}
+        verdicts.append(TrailVerdict(name, len(chain), problem))
     for number, verdict in enumerate(verdicts):
-        lost = [who for digest, who in told.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
+        lost = [who for digest, who in witnessed.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
         if verdict.problem is None and lost:
             missing = f"lines are missing that {', '.join(sorted(set(lost)))} was told of."
             verdicts[number] = verdict._replace(problem=missing)

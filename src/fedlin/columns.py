@@ -112,11 +112,19 @@ def _spent(name: str, label: str, cost: Callable[[RoundCosts], Array], write: Ca
 _UNSOLVED = {"minimizer": True, "missing": "its minimiser is not known: use loss or grad_norm"}
 _COUNT = "{:,.0f}".format
 
+TRAINING = "training_loss"  # the cohort's mean of the losses that come with gradients, while clients work
+
 COLUMNS = (
     _falling("gap", "gap", "f(x) - f*", lambda view: view.gap, **_UNSOLVED),
     _falling("distance", "distance", "‖x - x*‖²", _squared_distance, **_UNSOLVED),
     _falling("grad_norm", "gradient norm", "‖∇f(x)‖", lambda view: jnp.linalg.norm(view.grad)),
     Column("loss", "loss", "f(x)", lambda view: view.loss, stop="at most"),
+    Column(
+        TRAINING,
+        "training loss",
+        "training loss",
+        missing="its gradients came without losses: measure the loss, with measure_every",
+    ),
     _spent("bytes_up", "bytes up", lambda costs: costs.bytes_up, write_bytes),
     _spent("bytes_down", "bytes down", lambda costs: costs.bytes_down, write_bytes),
     _spent("gradients", "gradient calls", lambda costs: costs.gradients, _COUNT),
@@ -140,6 +148,23 @@ FEDERATION = (
     Column("wire_down", "bytes sent down", "bytes sent down", sums=True, write=write_bytes),
 )
 
+# Metrics on test data that are known by name: what they are, and which way is better. Others are better the higher.
+_BETTER = {
+    "accuracy": ("accuracy", "at least"),
+    "log_loss": ("log-loss", "at most"),
+    "auc": ("AUC", "at least"),
+    "calibration": ("calibration error", "at most"),
+    "rmse": ("root mean square error", "at most"),
+    "explained": ("share explained", "at least"),
+    "deviance": ("Poisson deviance", "at most"),
+}
+_OF_CLIENTS = {"": "", "_worst": ", worst client", "_median": ", median client"}
+METRICS = {
+    f"{name}{ending}": Column(f"{name}{ending}", f"{title}{whose}", f"{title}{whose}", stop=stop)  # type: ignore[arg-type]
+    for name, (title, stop) in _BETTER.items()
+    for ending, whose in _OF_CLIENTS.items()
+}
+
 MEASURED = tuple(column for column in COLUMNS if column.measure is not None)
 SPENT = tuple(column for column in COLUMNS if column.cost is not None)
 _KNOWN = {column.name: column for column in (ROUNDS, BYTES, *COLUMNS, *FEDERATION)}
@@ -151,7 +176,18 @@ def column(name: str) -> Column:
     >>> column("gap").label, column("accuracy").stop
     ('f(x) - f*', 'at least')
     """
-    return _KNOWN.get(name) or Column(name, name, name, stop="at least", missing="it was not among the metrics")
+    known = _KNOWN.get(name) or METRICS.get(name)
+    return known or Column(name, name, name, stop="at least", missing="it was not among the metrics")
+
+
+def reached(measures: Measures, limits: Measures) -> list[Any]:
+    """Whether each measure that has a limit is at it."""
+    return [column(name).reached(measures[name], limit) for name, limit in limits.items()]
+
+
+def is_metric(name: str) -> bool:
+    """Whether a column of this name is one given at run time."""
+    return name not in _KNOWN
 
 
 def write(name: str, value: float) -> str:
@@ -174,10 +210,13 @@ def unmeasured(dtype: Any) -> Measures:
 
 
 def headline(values: Mapping[str, float]) -> str:
-    """The first measure that is known, in words.
+    """The first metric, measure or training loss that is known, in words.
 
     >>> headline({"gap": float("nan"), "grad_norm": 0.5, "loss": 2.0})
     'gradient norm 5.00e-01'
+    >>> headline({"training_loss": 2.5, "accuracy": 0.5})
+    'accuracy 0.5'
     """
-    known = [one for one in MEASURED if np.isfinite(values.get(one.name, np.nan))]
+    ordered = [*filter(is_metric, values), *(one.name for one in MEASURED), TRAINING]
+    known = [column(name) for name in ordered if np.isfinite(values.get(name, np.nan))]
     return f"{known[0].title} {known[0].write(values[known[0].name])}" if known else "nothing measured"

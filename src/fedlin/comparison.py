@@ -63,6 +63,13 @@ class Cost:
 class Comparison:
     """Methods in one setting, each with a run for every seed; what `compare` returns.
 
+    Attributes:
+        results: The runs of each method, by its name.
+        targets: The values of the measure to reach, the easiest first.
+        measure: The column that is compared.
+        title: What stands above the table and on the page.
+        costs: What each target cost each method.
+
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=2, samples=5)
     >>> result = fedlin.simulate(fedlin.gradient_descent(), problem, fedlin.Plan(1, 0.1), 40)
@@ -71,7 +78,7 @@ class Comparison:
     """
 
     results: dict[str, tuple[Result, ...]]
-    targets: tuple[float, ...]  # the easiest first
+    targets: tuple[float, ...]
     measure: str
     title: str
     costs: tuple[Cost, ...] = field(init=False)
@@ -149,8 +156,9 @@ class Comparison:
         setting: Mapping[str, str] | None = None,
         tables: Sequence["TextTable"] = (),
         images: Mapping[str, bytes] | None = None,
+        figures: Sequence["Figure"] = (),
     ) -> "Chapter":
-        """The comparison as a chapter of a page: the costs first, then `tables`; `images` are PNG by caption."""
+        """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption."""
         from fedlin.report.comparison_page import Chapter
 
         return Chapter(
@@ -159,7 +167,7 @@ class Comparison:
             dict(setting or {}),
             (self.table(), *tables),
             self.findings,
-            (self.figure(),),
+            (self.figure(), *figures),
             dict(images or {}),
         )
 
@@ -194,7 +202,7 @@ class Comparison:
                 f"In {column(unit).label}",
                 column(unit).label,
                 column(self.measure).label,
-                tuple(_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
+                tuple(method_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
             )
             for unit in UNITS
         )
@@ -294,7 +302,8 @@ def _spent(result: Result, unit: str, place: int | None) -> float:
     return float(place if unit == "rounds" else getattr(result, unit)[place])
 
 
-def _curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> "Curve":
+def method_curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> "Curve":
+    """A measure against what it costs: the median over seeds, and their range."""
     from fedlin.report.figure import Curve
 
     longest = max(run.rounds for run in runs) + 1

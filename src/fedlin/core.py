@@ -40,12 +40,19 @@ T = TypeVar("T")
 
 
 class Oracle(NamedTuple):
-    """What client i may ask of its own data."""
+    """What client i may ask of its own data.
 
-    loss: Callable[[Vector], Scalar]  # f_i(x)
-    grad: Callable[[Vector, Key], Vector]  # ∇f_i(x), or an estimate q_i(x) drawn with the key
-    prox: Callable[[Vector, Scalar], Vector]  # argmin_x f_i(x) + ‖x - u‖²/(2s), as prox(u, s)
-    full: Callable[[Vector], Vector]  # ∇f_i(x), exact even where `grad` is an estimate
+    Attributes:
+        loss: f_i(x).
+        grad: ∇f_i(x), or an estimate q_i(x) drawn with the key.
+        prox: argmin_x f_i(x) + ‖x - u‖²/(2s), as prox(u, s).
+        full: ∇f_i(x), exact even where `grad` is an estimate.
+    """
+
+    loss: Callable[[Vector], Scalar]
+    grad: Callable[[Vector, Key], Vector]
+    prox: Callable[[Vector, Scalar], Vector]
+    full: Callable[[Vector], Vector]
 
 
 @dataclass(frozen=True)
@@ -91,25 +98,43 @@ class Repeat(Protocol):
 
 
 class Local(NamedTuple):
-    """What client i knows besides its state and the broadcast."""
+    """What client i knows besides its state and the broadcast.
+
+    Attributes:
+        oracle: Its loss, gradients and proximal operator.
+        tau: τ_i.
+        eta: η_i.
+        descend: Gradient steps, see `Descend`.
+        repeat: Local work of any other form, see `Repeat`.
+        key: For random numbers; a function of (seed, round, phase, i).
+        shared_key: The same on the server and on every client.
+    """
 
     oracle: Oracle
-    tau: Scalar  # τ_i
-    eta: Scalar  # η_i
+    tau: Scalar
+    eta: Scalar
     descend: Descend
     repeat: Repeat
-    key: Key  # a function of (seed, round, phase, i)
-    shared_key: Key  # the same on the server and on every client
+    key: Key
+    shared_key: Key
 
 
 class Central(NamedTuple):
-    """What the server knows besides its state and the mean upload."""
+    """What the server knows besides its state and the mean upload.
 
-    participation: Scalar  # share of the clients' weight that answered
+    Attributes:
+        participation: The share of the clients' weight that answered.
+        key: For random numbers; a function of (seed, round, phase).
+        shared_key: The same on the server and on every client.
+        eta: The mean of η_i, for methods whose step the server takes.
+        largest: The largest weight of one client in the mean upload.
+    """
+
+    participation: Scalar
     key: Key
     shared_key: Key
-    eta: Scalar  # mean of η_i, for methods whose step the server takes
-    largest: Scalar  # the largest weight of one client in the mean upload
+    eta: Scalar
+    largest: Scalar
 
 
 class Mechanism(NamedTuple):
@@ -128,7 +153,12 @@ class Mechanism(NamedTuple):
 class Phase(Generic[S, C]):
     """Broadcast, compute, average, update. The upload reaches `server` decoded and averaged.
 
-    Where the server then holds an estimate of ∇f at the model that was broadcast, `gradient` takes it from its state.
+    Attributes:
+        name: What it is called in tables of bytes.
+        down: The broadcast, from the server's state.
+        client: A client's new state and its upload, from its state, the broadcast, and what it knows besides.
+        server: The server's new state, from its state, the mean upload, and what it knows besides.
+        gradient: The estimate of ∇f in the server's state, at the model that was broadcast, where it has one.
     """
 
     name: str
@@ -152,7 +182,19 @@ class Requirement(StrEnum):
 
 @dataclass(frozen=True, repr=False)
 class Algorithm(Generic[S, C]):
-    """A method as pure functions; `opening`, where given, replaces `phases` in the first round only."""
+    """A method as pure functions.
+
+    Attributes:
+        name: What it is called in results and reports.
+        init_server: The server's state at the starting point; it has a field x, the model.
+        init_client: A client's state at the starting point.
+        phases: The phases of a round.
+        opening: Those of the first round, where they are others.
+        requires: What it needs of a run; checked before anything is compiled.
+        check: Raises for a dimension it cannot serve.
+        mechanisms: What makes each phase's upload private; empty where none is.
+        recipe: How it was made, so that engines can rebuild it with other numbers.
+    """
 
     name: str
     init_server: Callable[[Vector], S]
@@ -160,9 +202,9 @@ class Algorithm(Generic[S, C]):
     phases: tuple[Phase[S, C], ...]
     opening: tuple[Phase[S, C], ...] | None = None
     requires: frozenset[Requirement] = frozenset()
-    check: Callable[[int], None] = lambda dim: None  # refuses a dimension it cannot serve
-    mechanisms: tuple[Mechanism | None, ...] = ()  # of each phase's upload; empty where none is private
-    recipe: "Recipe | None" = field(default=None, compare=False)
+    check: Callable[[int], None] = lambda dim: None
+    mechanisms: tuple[Mechanism | None, ...] = ()
+    recipe: "MethodRecipe | None" = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return self.name
@@ -173,7 +215,7 @@ class Algorithm(Generic[S, C]):
 
 
 @dataclass(frozen=True, repr=False)
-class Recipe:
+class MethodRecipe:
     """How an algorithm was made: engines rebuild it with traced numbers, so that a new β needs no new program.
 
     `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem. Of an
@@ -189,7 +231,7 @@ class Recipe:
         """The algorithm with these numbers in place, concrete or traced."""
         arguments = dict(self.structure)
         for argument, value in self.structure:
-            if isinstance(value, Recipe):
+            if isinstance(value, MethodRecipe):
                 first = f"{argument}."
                 inner = {name.removeprefix(first): n for name, n in numbers.items() if name.startswith(first)}
                 arguments[argument] = value.with_numbers(inner)
@@ -200,7 +242,7 @@ class Recipe:
         return f"{self.build.__name__}{self.structure!r}"
 
 
-Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
+Structure = Algorithm[Any, Any] | MethodRecipe  # an algorithm itself, or its recipe without numbers
 
 
 def structure(algorithm: Algorithm[Any, Any]) -> Structure:
@@ -210,7 +252,7 @@ def structure(algorithm: Algorithm[Any, Any]) -> Structure:
 
 def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
     """The algorithm of this structure with these numbers, concrete or traced."""
-    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
+    return structure.with_numbers(numbers) if isinstance(structure, MethodRecipe) else structure
 
 
 def __getattr__(name: str) -> Requirement:

@@ -28,6 +28,10 @@ class UnknownError(FedLinError):
     """The problem does not know a constant or an optimum that was asked of it."""
 
 
+class TooLargeError(FedLinError):
+    """A run takes more memory than its device has, however few clients it works on at a time."""
+
+
 class CheckpointError(FedLinError):
     """A checkpoint or a saved result cannot be read, or belongs to another run."""
 

@@ -36,6 +36,15 @@ def gaussian(
     The noise comes from the client, and `compressor` sees nothing but the noised vector; where="central" leaves it to
     the server, which adds it to the mean, scaled by the largest weight of one client.
 
+    Args:
+        clip: The norm to which a vector is clipped.
+        noise: z, the standard deviation of the noise in units of 2·clip.
+        where: Who adds the noise: "local" for the client, "central" for the server.
+        compressor: What encodes the noised vector; it is sent in full unless given.
+
+    Returns:
+        The compressor.
+
     >>> gaussian(1.0, 2.0).mechanism
     Mechanism(clip=1.0, noise=2.0, central=False)
     """
@@ -71,12 +80,20 @@ def _gaussian(clip: float, noise: float, central: bool, inner: Compressor) -> Co
 
 
 class Guarantee(NamedTuple):
-    """What a run gives away of one client: (ε, δ), whatever its data."""
+    """What a run gives away of one client: (ε, δ), whatever its data.
 
-    epsilon: float  # ε
-    delta: float  # δ
-    releases: int  # how many noised uploads a client makes, or noised means it may be part of
-    noise: float  # z of all that a round releases
+    Attributes:
+        epsilon: ε.
+        delta: δ.
+        releases: How many noised uploads a client makes, or noised means it may be part of.
+        noise: z of all that a round releases.
+        central: Whether the server adds the noise, so that it must be trusted.
+    """
+
+    epsilon: float
+    delta: float
+    releases: int
+    noise: float
     central: bool
 
     def __str__(self) -> str:
@@ -91,6 +108,16 @@ def account(
 
     The share counts where the server adds the noise and draws the clients uniformly in secret; a client's own noise
     has to serve for every round.
+
+    Args:
+        algorithm: The method, whose uplinks add noise.
+        rounds: How many rounds.
+        delta: δ.
+        share: The share of the clients that is drawn in each round.
+        clients: How many clients there are to draw from; needed for a share below 1.
+
+    Returns:
+        ε and δ, and what they follow from.
 
     >>> from fedlin.algorithms import fedpaq
     >>> print(account(fedpaq(gaussian(1.0, 10.0)), rounds=100, delta=1e-5))
@@ -117,6 +144,16 @@ def promise(
 ) -> str | None:
     """The guarantee of `account` in words, or why there is none; None where the method makes no upload private.
 
+    Args:
+        algorithm: The method, whose uplinks add noise.
+        rounds: How many rounds.
+        delta: δ.
+        share: The share of the clients that is drawn in each round.
+        clients: How many clients there are to draw from; needed for a share below 1.
+
+    Returns:
+        A sentence, or None.
+
     >>> from fedlin.algorithms import fedpaq
     >>> promise(fedpaq(gaussian(1.0, 10.0)), 100, delta=1e-5, clients=20)
     '(4.38, 1e-05)-differential privacy of each client, against the server too'
@@ -130,7 +167,16 @@ def promise(
 
 
 def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> float:
-    """The noise multiplier with which `rounds` rounds of `phases` uploads, all clients in each, come to ε exactly.
+    """The noise multiplier with which so many rounds, all clients in each, come to ε exactly.
+
+    Args:
+        epsilon: ε.
+        rounds: How many rounds.
+        delta: δ.
+        phases: Noised uploads of a client in a round.
+
+    Returns:
+        The noise multiplier z, as `gaussian` takes it.
 
     >>> round(noise_for(4.38, rounds=100, delta=1e-5), 1)
     10.0
@@ -144,6 +190,12 @@ def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> 
 
 def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
     """The noise multiplier of a whole round, (Σ 1/z_p²)^(-1/2) over its phases p, and whether the server adds it.
+
+    Args:
+        algorithm: The method, whose uplinks add noise.
+
+    Returns:
+        The noise multiplier, and whether the server adds the noise.
 
     >>> from fedlin.algorithms import fedlin
     >>> combined(fedlin(uplink=gaussian(1.0, 3.0), model_uplink=gaussian(1.0, 4.0)))

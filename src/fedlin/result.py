@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of
-from fedlin.columns import BYTES, COLUMNS, MEASURED, ROUNDS, column, headline
+from fedlin.columns import BYTES, COLUMNS, MEASURED, ROUNDS, TRAINING, column, headline, is_metric
 from fedlin.errors import CheckpointError, UnknownError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Result:
         diverged_at: The first round that was not finite, if any.
         seed: What decided every draw.
         kept_iterates: The models after every round, (rounds + 1, d), if they were kept; see `iterates`.
+        best_round: The round after which the first metric was highest, where there are metrics.
+        best_x: The model after that round, (d,).
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=2, dim=3, samples=9)
@@ -55,6 +57,8 @@ class Result:
     diverged_at: int | None = None
     seed: int = 0
     kept_iterates: Array | None = None
+    best_round: int | None = None
+    best_x: Array | None = None
 
     def __getattr__(self, name: str) -> Array:
         if name.startswith("_") or name == "columns":  # while it is copied or unpickled
@@ -74,12 +78,15 @@ class Result:
     @property
     def rounds(self) -> int:
         """How many rounds were played."""
-        return len(self.loss) - 1
+        return len(self.seconds) - 1
 
     @property
     def measured(self) -> Array:
-        """The rounds after which loss, gradient norm, gap and distance were measured; the first and last always are."""
-        return np.flatnonzero(~np.isnan(self.loss))
+        """The rounds after which loss, gradient norm, gap and distance were measured, the first and last among them.
+
+        None where they were not asked for.
+        """
+        return np.flatnonzero(~np.isnan(self.columns.get("loss", np.zeros(0))))
 
     @property
     def iterates(self) -> Array:
@@ -96,13 +103,18 @@ class Result:
         """All bytes sent so far, up and down."""
         return self.bytes_up + self.bytes_down
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns that were given as metrics, such as an accuracy."""
+        return tuple(filter(is_metric, self.columns))
+
     def with_columns(self, **columns: Array) -> "Result":
         """The same result with these columns added, or in place of those it has."""
         return replace(self, columns={**self.columns, **columns})
 
     def __repr__(self) -> str:
         end = f", diverged in round {self.diverged_at}" if self.diverged_at is not None else ""
-        looks = len(self.measured) - 1
+        looks = max(len(self.measured) - 1, 0)
         seldom = "" if looks == self.rounds else f" ({looks} measured)"
         return (
             f"<Result {self.algorithm}: {self.status} after {self.rounds} rounds{seldom}{end}, "
@@ -137,7 +149,9 @@ class Result:
         from matplotlib.figure import Figure
 
         if y is None:
-            y = next(one.name for one in MEASURED if one.name in self.columns)
+            y = next(
+                name for name in (*(one.name for one in MEASURED), *self.metrics, TRAINING) if name in self.columns
+            )
         drawn = [name for name in {**_ORDER, **self.columns} if not column(name).sums]
         one_of("y", y, tuple(drawn))
         one_of("x", x, AXES)
@@ -160,10 +174,12 @@ class Result:
 
     def write(self, file: BinaryIO) -> None:
         """Write what `save` writes to an open file."""
-        facts = {name: getattr(self, name) for name in ("algorithm", "status", "diverged_at", "seed")}
+        facts = {name: getattr(self, name) for name in ("algorithm", "status", "diverged_at", "seed", "best_round")}
         arrays: dict[str, Any] = {f"column {name}": values for name, values in self.columns.items()}
         if self.kept_iterates is not None:
             arrays["kept_iterates"] = self.kept_iterates
+        if self.best_x is not None:
+            arrays["best_x"] = self.best_x
         np.savez(file, facts=np.array(json.dumps(facts)), x=self.x, **arrays)
 
     @classmethod
@@ -175,9 +191,10 @@ class Result:
                 arrays = {name: file[name] for name in file.files}
             facts, x = json.loads(str(arrays.pop("facts"))), arrays.pop("x")
             iterates = arrays.pop("kept_iterates", arrays.pop("_iterates", None))
+            best = arrays.pop("best_x", None)
             columns = {name.removeprefix("column ").removeprefix("_"): values for name, values in arrays.items()}
-            result = cls(**facts, x=x, columns=columns, kept_iterates=iterates)
-            result.loss  # noqa: B018 - every result has one
+            result = cls(**facts, x=x, columns=columns, kept_iterates=iterates, best_x=best)
+            result.seconds  # noqa: B018 - every result has one
             return result
         except FileNotFoundError:
             raise

@@ -10,7 +10,7 @@ import fedlin
 from fedlin import algorithms
 from fedlin.claims import OPEN, Setting, all_claims, find, open_models
 from fedlin.claims.claim import Claim
-from fedlin.claims.common.bytes_methods import METHODS, PROBLEMS, REAL, STEPS, TUNED, instance, local_steps
+from fedlin.claims.common.bytes_methods import PROBLEMS, REAL, STEPS, TUNED, instance, local_steps, methods
 from fedlin.claims.common.instances import a9a, data_file, quadratics
 from fedlin.claims.common.narrow import CHANGE, VALUE, narrow
 from fedlin.result import Result
@@ -62,19 +62,19 @@ def test_privacy_is_chosen_on_data_that_is_not_reported() -> None:
 
 
 def test_every_method_of_the_library_is_compared_on_every_problem() -> None:
-    recipes = [variant.recipe for variants in METHODS.values() for variant in variants.values()]
+    recipes = [variant.recipe for variants in methods().values() for variant in variants.values()]
     built = {recipe.build.__name__ for recipe in recipes if recipe is not None}
     # FedAvg is there as FedProx without a pull, to share its program.
     assert built | {"fedavg"} == set(algorithms.__all__)
-    assert METHODS["FedAvg"] == {"": algorithms.fedprox(0.0)}
+    assert methods()["FedAvg"] == {"": algorithms.fedprox(0.0)}
     assert set(TUNED) == set(PROBLEMS)
-    assert all(set(methods) == set(METHODS) for methods in TUNED.values())
+    assert all(set(tuned) == set(methods()) for tuned in TUNED.values())
 
 
 def test_every_method_is_tuned_to_a_point_of_the_one_grid() -> None:
-    for methods in TUNED.values():
-        for method, choice in methods.items():
-            assert choice.variant in METHODS[method]
+    for tuned in TUNED.values():
+        for method, choice in tuned.items():
+            assert choice.variant in methods()[method]
             assert choice.tau in local_steps(method)
             assert choice.step in STEPS
 

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,17 @@ from typer.testing import CliRunner
 import fedlin
 from fedlin.cli import app
 from fedlin.deploy.event_lines import event_line
-from fedlin.deploy.flare.programs import make_client, run_server, tell_status
+from fedlin.deploy.flare.programs import tell_status
 from fedlin.deploy.folder_lock import locked
-from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
+from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, present_run
 from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import read_record, site_status
-from fedlin.deploy.site_template import client_text, settings_text, site_text
 from fedlin.deploy.status import Awaiting, lines, read_status
 from fedlin.errors import DeployError
-from fedlin.transports.loopback import Loopback
+from loopback_federation import SITES, Federation
 from template_data import drawn_problem
 
-SITES = ("north", "south")
 HOLD = """
 import sys
 from pathlib import Path
@@ -39,36 +36,6 @@ with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
-
-
-class Federation:
-    """The template's server and sites, without a network: `job` is what would be sent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.server, self.job = folder / "server", folder / "job"
-        self.sites = {name: folder / "sites" / name for name in SITES}
-        for place in (self.server, self.job, *self.sites.values()):
-            place.mkdir(parents=True)
-        for number, (name, kit) in enumerate(self.sites.items()):
-            (kit / "client.py").write_text(client_text(name, number))
-            (kit / "site.toml").write_text(site_text(name))
-        self.write()
-
-    def write(self, rounds: int = 5, **run: Any) -> None:
-        """The settings of the job."""
-        text = settings_text(SITES).replace("rounds = 200", f"rounds = {rounds}")
-        for key, value in run.items():
-            text = text.replace("[run]\n", f"[run]\n{key} = {json.dumps(value)}\n")
-        (self.job / NAME).write_text(text)
-
-    def run(self) -> dict[str, Any]:
-        """Play the job; how it ended."""
-        handlers = {name: make_client(name, str(kit), str(self.job)) for name, kit in self.sites.items()}
-        with suppress(fedlin.FedLinError):
-            run_server(Loopback(handlers), str(self.server), str(self.job))
-        end = outcome(self.job)
-        assert end is not None
-        return end
 
 
 @pytest.fixture

@@ -13,13 +13,15 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 
 import fedlin
 from fedlin import data
+from fedlin.audit import AuditTrail
 from fedlin.deploy.project import create
 from fedlin.deploy.settings import NAME
+from fedlin.deploy.status import lines
 from fedlin.engines.federation.preparation import FILE
-from hospitals import hospital_rows
+from hospital_table import hospital_rows
 from local_flare import free_port, importable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 SITES = ("north", "south")
 TAU, ETA, ROUNDS = {"north": 4, "south": 2}, {"north": 0.05, "south": 0.1}, 3
 CLIENT = """
@@ -35,7 +37,13 @@ def table():
 
 
 def problem(preparation):
-    return preparation.problem("softmax", [table()], l2=0.01)
+    global own
+    own = preparation.problem("softmax", [table()], l2=0.01)
+    return own
+
+
+def evaluate(model):
+    return {"loss": float(own.loss(model))}
 """
 SETTINGS = f"""
 [run]
@@ -46,6 +54,9 @@ drop = ["hospital"]
 
 [algorithm]
 name = "fedlin"
+
+[evaluation]
+every = {ROUNDS}
 
 [sites]
 north = {{ tau = {TAU["north"]}, eta = {ETA["north"]} }}
@@ -82,6 +93,15 @@ def test_tables_are_prepared_at_the_sites_and_the_model_is_that_of_one_process(t
     plan = fedlin.Plan([TAU[name] for name in SITES], [ETA[name] for name in SITES])
     simulated = fedlin.simulate(fedlin.fedlin(), problem, plan, ROUNDS)
     np.testing.assert_allclose(np.load(folder / "server" / "model.npy"), simulated.x, atol=1e-10)
+    (evaluation,) = (line for line in lines(folder / "server") if line.get("event") == "evaluation")
+    for name, table in zip(SITES, tables, strict=True):
+        loss = kept.problem("softmax", [table], l2=0.01).loss(simulated.x)
+        assert evaluation["sites"][name]["loss"] == pytest.approx(float(loss), rel=1e-9)
+        asked = [
+            entry.facts["kind"] for entry in AuditTrail(folder / "sites" / name).entries() if "kind" in entry.facts
+        ]
+        assert asked[:3] == ["SUMMARISE", "PREPARE", "HELLO"]
+        assert asked[-2:] == ["EVALUATE", "FINAL"]
     log = (folder / "server" / "fedlin.log").read_text(encoding="utf-8")
     assert "preparing took" in log
     assert "patient: left out" in log

@@ -141,20 +141,33 @@ def test_functions_named_in_the_table_of_theorems_exist() -> None:
 
 @pytest.mark.parametrize("page", [DOCS / "contributors.md", ROOT / "CONTRIBUTING.md", ROOT / "README.md"], ids=name)
 def test_files_that_are_named_are_there(page: Path) -> None:
-    """As they stand, or from the room the text is in."""
+    """From the root of the repository, or from the folder that the text is about."""
     source = ROOT / "src" / "fedlin"
-    inner = ("engines", "engines/federation", "engines/simulation", "experiments", "deploy", "deploy/flare")
-    rooms = (ROOT, DOCS, source, *(source / room for room in inner))
+    inner = (
+        "engines",
+        "engines/federation",
+        "engines/simulation",
+        "experiments",
+        "deploy",
+        "deploy/flare",
+        "theory/exact",
+    )
+    folders = (ROOT, DOCS, source, *(source / folder for folder in inner))
     made = {"client.py", "reports/reproduce/index.html"}  # by a user's own commands
     named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|txt|cff|html))`", prose(page))) - made
     assert named
-    assert [file for file in named if not any((room / file).exists() for room in rooms)] == []
+    assert [file for file in named if not any((folder / file).exists() for folder in folders)] == []
 
 
-def test_the_map_of_the_house_names_every_room() -> None:
-    (house,) = re.findall(r"```text\nsrc/fedlin/\n(.*?)```", (DOCS / "contributors.md").read_text("utf-8"), re.DOTALL)
-    rooms = {path.name for path in Path(fedlin.__file__).parent.iterdir() if not path.name.startswith(("_", "py."))}
-    assert rooms == set(re.findall(r"^  ([\w.]+)/? ", house, flags=re.MULTILINE))
+def test_the_index_of_questions_names_what_is_there() -> None:
+    """Every file exists and defines the name beside it, and nothing is asked twice."""
+    rows = re.findall(
+        r"^\| (.+\?) \| `(.+)` \| `(.+)` \|$", (DOCS / "contributors.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len({question for question, _, _ in rows}) == len(rows) >= 20
+    for _, file, defined in rows:
+        text = (ROOT / "src" / "fedlin" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:def {defined}\(|class {defined}\b|{defined}(?:: .+)? = )", text, re.MULTILINE), file
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -2,10 +2,12 @@
 
 `from hostile_site import WEIGHT, problem` is all that such a client.py needs. What came of the attacks is written to
 ATTACKS in the site's folder. Whoever runs a site can run this: it uses FLARE as FLARE is, and changes what its own
-process sends.
+process sends. On a busy machine a call may be given up before its message has left, so each attack is made again until
+it succeeds or the server has written down that it dropped its message: server and site are on one machine here.
 """
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellMessageHeaderKeys
 
 import fedlin
+from fedlin.audit import TRAIL
 from fedlin.deploy.settings import read_settings
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.handshake import Handshake
@@ -27,6 +30,8 @@ VICTIM = "north"
 NUMBER = 1  # the hostile site's own data are those that the template would draw for it
 ATTACKS = "attacks.json"
 WAIT = 2.0  # seconds an attack waits for an answer
+FLOOD = 400 << 20  # bytes
+LIMIT = 60.0  # seconds in which a message that an attack has sent is seen by the server
 WEIGHT = 100.0
 _TOKENS = (CellMessageHeaderKeys.CLIENT_NAME, CellMessageHeaderKeys.TOKEN, CellMessageHeaderKeys.TOKEN_SIGNATURE)
 
@@ -40,17 +45,38 @@ def problem() -> fedlin.problems.Problem:
         "call in the server's name": lambda: steal_gradient(forged=cell),
         "end the victim": lambda: stop(cell, VICTIM),
         "end the server": lambda: stop(cell, "server"),
+        "fill the server's memory": lambda: flood(collab.fl_ctx.get_engine().get_cell(), job),
     }
-    found = {}
-    for name, attack in attacks.items():
-        try:
-            found[name] = attack()
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
+    trail, job = kit.parents[1] / "server" / TRAIL, str(collab.fl_ctx.get_job_id())
+    found = {name: repeated(attack, dropped(job)[name], trail) for name, attack in attacks.items()}
     (kit / ATTACKS).write_text(json.dumps(found))
     rng = np.random.default_rng(NUMBER)
     features = rng.normal(size=(100, 20))
     return fedlin.problems.regression([features], [features @ rng.normal(size=20) + 0.1 * rng.normal(size=100)])
+
+
+def dropped(job: str) -> dict[str, str]:
+    """The reason that the server has for dropping the message of each attack."""
+    return {
+        "call": f"it is for {VICTIM}.{job}, and",
+        "call in the server's name": f"it is for {VICTIM}.{job} in the name of server.{job}, and",
+        "end the victim": f"it is a command to FLARE's process {VICTIM}",
+        "end the server": "it is a command to FLARE's process server",
+        "fill the server's memory": "it is longer than",
+    }
+
+
+def repeated(attack: Callable[[], Any], reason: str, trail: Path) -> Any:
+    """What came of an attack, made until it succeeds or the server's audit trail has the reason for its failure."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            found = attack()
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        failed = isinstance(found, str) and ("timed out" in found or found == "timeout")
+        if not failed or time.monotonic() > deadline or (trail.exists() and reason in trail.read_text()):
+            return found
 
 
 def steal_gradient(forged: Any = None) -> list[float] | str:
@@ -101,6 +127,15 @@ def in_the_servers_name(cell: Any, job: str) -> None:
 
     cell.add_incoming_filter("*", "*", keep_tokens)
     cell.add_outgoing_request_filter("*", "*", forge)
+
+
+def flood(cell: Any, job: str) -> str:
+    """Send the server's job far more than any answer has, as part of a reply that it waits for."""
+    future = cell.send_blob("return_only", "reply", f"server.{job}", Message(payload=bytes(FLOOD)))
+    try:
+        return f"sent {future.result(WAIT)} bytes"
+    except TimeoutError:
+        return "timeout"
 
 
 def stop(cell: Any, target: str) -> str:

@@ -14,7 +14,7 @@ from fedlin import Plan, problems, simulate, theory
 from fedlin.errors import UnknownError
 from fedlin.problems.quadratic import Quadratic
 from fedlin.theory import bounds, lower_bound, splitting, staged, surrogate
-from fedlin.theory.steps import fedpaq_start
+from fedlin.theory.method_steps import fedpaq_start
 
 Array = NDArray[np.float64]
 M, D = 3, 4
@@ -228,6 +228,12 @@ def test_fedpaq_bound_is_the_sum_of_its_terms(tau: int) -> None:
         start, drift = distance0 * s0**2 / s**2, c2 * (tau - 1) ** 2 / s + c3 * (tau - 1) / s**2
         assert value == pytest.approx(start + c1 * tau / s + drift, rel=1e-12)
     assert curve.shape == (rounds + 1,)
+
+
+def test_bounds_of_fedcomgate_end_where_its_proof_does() -> None:
+    assert np.all(np.isfinite(bounds.fedcomgate(PROBLEM, 3, 1.0, 1.0, omega=1 / 4)))
+    with pytest.raises(UnknownError, match=r"omega = 0\.26"):
+        bounds.fedcomgate(PROBLEM, 3, 1.0, 1.0, omega=0.26)
 
 
 @pytest.mark.parametrize("tau", [1, 9])

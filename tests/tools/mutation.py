@@ -6,6 +6,7 @@ imported and nothing of fedlin, works on its own copy of the tree, and reads wha
     python tests/tools/mutation.py --minutes 9 --sample 0.25 --results reports/mutation.jsonl
 
 judges a random quarter and can be stopped and called again: what the file of results holds is not judged twice.
+With `--each 20` it judges at most twenty of each module, drawn at random.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def source(module: str, root: Path = ROOT) -> Path:
     return root / "src" / "fedlin" / f"{module}.py"
 
 
-def rooms() -> list[str]:
+def mutated_modules() -> list[str]:
     """The modules that are mutated."""
     inside = source("links").parent
     files = [inside / "links.py", *inside.glob("algorithms/*.py"), *inside.glob("theory/*.py")]
@@ -280,6 +281,7 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="such as theory/bounds; all unless given")
     parser.add_argument("--results", type=Path, default=ROOT / "reports" / "mutation.jsonl")
     parser.add_argument("--sample", type=float, default=1.0, help="the share of the mutants to judge, drawn at random")
+    parser.add_argument("--each", type=int, default=None, help="the most mutants of a module to judge, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--minutes", type=float, default=120.0, help="0 to report only")
@@ -288,11 +290,14 @@ def main() -> int:
 
     everything = [
         mutant
-        for module in given.modules or rooms()
+        for module in given.modules or mutated_modules()
         for mutant in mutants(module, source(module).read_text(encoding="utf-8"))
     ]
     random.Random(given.seed).shuffle(everything)  # so that what is judged in time is a sample of all
     chosen = everything[: round(given.sample * len(everything))]
+    if given.each is not None:
+        of_each = {module: [m for m in chosen if m.module == module][: given.each] for module in mutated_modules()}
+        chosen = [mutant for those in of_each.values() for mutant in those]
     given.results.parent.mkdir(parents=True, exist_ok=True)
     given.results.touch()
 

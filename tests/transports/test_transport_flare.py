@@ -140,6 +140,8 @@ def test_a_site_that_does_not_answer_has_one_call_and_then_the_newest_request(
 def test_an_aborted_job_is_over(transport: FlareTransport) -> None:
     with pytest.raises(RunAborted):
         transport.exchange("abort", b"", NAMES, 60)
+    with pytest.raises(RunAborted):  # also where nobody is left to wait for
+        transport.exchange("abort", b"", ["c"], 60)
 
 
 def test_a_site_answers_the_server_alone(

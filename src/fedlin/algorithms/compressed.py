@@ -19,6 +19,12 @@ from fedlin.links import error_feedback, innovation
 def compressed(k: int) -> Algorithm[Any, Any]:
     """FedLin whose gradients and models travel as k entries each, up and down, and which still reaches x*.
 
+    Args:
+        k: How many entries of a vector each message has.
+
+    Returns:
+        The method.
+
     >>> compressed(10).name
     'compressed(10)'
     """

@@ -17,6 +17,13 @@ from fedlin.links import shifted
 def diana(compressor: Compressor, alpha: float) -> Algorithm[Any, Any]:
     """x ← x - η mean(h_i + C(∇f_i(x) - h_i)), h_i ← h_i + α C(∇f_i(x) - h_i), C unbiased. τ is not used.
 
+    Args:
+        compressor: C, unbiased.
+        alpha: α, how fast h_i follows, in (0, 1]; 1/(1 + ω) suits every C.
+
+    Returns:
+        The method.
+
     >>> from fedlin.compressors import quantize
     >>> diana(quantize(4), 0.5).name
     'diana(quantize(4), alpha=0.5)'

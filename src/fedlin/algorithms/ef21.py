@@ -17,6 +17,12 @@ from fedlin.links import innovation
 def ef21(compressor: Compressor) -> Algorithm[Any, Any]:
     """x ← x - η mean(g_i), g_i ← g_i + C(∇f_i(x) - g_i); the first gradients are sent in full. τ is not used.
 
+    Args:
+        compressor: C, any with a δ.
+
+    Returns:
+        The method.
+
     >>> from fedlin.compressors import top_k
     >>> ef21(top_k(2)).name
     'ef21(top_k(2))'

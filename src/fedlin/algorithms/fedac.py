@@ -27,6 +27,12 @@ def fedac(strong_convexity: float | None = None) -> Algorithm[FedAcState, None]:
     γ = max(√(η/(μτ)), η), α = 1/(γμ), β = α + 1; μ is the problem's unless given. With τ = 1 it is Nesterov's method
     and takes O(√κ log 1/ε) rounds; with more local steps it drifts where clients differ, as FedAvg does.
 
+    Args:
+        strong_convexity: μ; the problem's unless given.
+
+    Returns:
+        The method.
+
     >>> fedac().name
     'fedac'
     """

@@ -12,6 +12,9 @@ from fedlin.core import Algorithm, Local, Message, Phase, Vector
 def fedavg() -> Algorithm[ModelOnly, None]:
     """x ← x - η_i ∇f_i(x), τ_i times from x̄; x̄ ← mean of the clients' models.
 
+    Returns:
+        The method.
+
     >>> fedavg() is fedavg()
     True
     """

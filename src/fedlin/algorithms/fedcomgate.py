@@ -25,6 +25,13 @@ def fedcomgate(compressor: Compressor, server_step: float = 1.0) -> Algorithm[An
     full pace (DIANA with α = 1), so the error they keep grows with ω: Q needs ω well below 1. Without compression it is
     SCAFFOLD's option II, at half the bytes up.
 
+    Args:
+        compressor: Q, unbiased.
+        server_step: γ.
+
+    Returns:
+        The method.
+
     >>> from fedlin.compressors import quantize
     >>> fedcomgate(quantize(4)).name
     'fedcomgate(quantize(4))'

@@ -13,6 +13,9 @@ from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, 
 def fednova() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ + τ_eff · mean of (x_{i,τ_i} - x̄)/τ_i, τ_eff the mean of τ_i: one η for all clients.
 
+    Returns:
+        The method.
+
     >>> sorted(fednova().requires)
     [<Requirement.PLAIN_STEPS: 'local steps that are η_i times a gradient'>,
      <Requirement.ONE_STEP_SIZE: 'one step size for all clients'>]

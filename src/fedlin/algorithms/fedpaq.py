@@ -15,6 +15,12 @@ from fedlin.links import plain, private
 def fedpaq(compressor: Compressor) -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ + mean of Q(x_i - x̄), x_i after τ_i steps of size η_i from x̄; a private Q makes it a private FedAvg.
 
+    Args:
+        compressor: Q, unbiased.
+
+    Returns:
+        The method.
+
     >>> from fedlin.compressors import quantize
     >>> fedpaq(quantize(4)).name
     'fedpaq(quantize(4))'

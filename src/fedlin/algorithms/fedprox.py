@@ -14,6 +14,12 @@ from fedlin.core import Algorithm, Local, Message, Phase, Vector
 def fedprox(beta: float) -> Algorithm[ModelOnly, None]:
     """x ← x - η_i(∇f_i(x) + β(x - x̄)), τ_i times from x̄; x̄ ← mean of the clients' models.
 
+    Args:
+        beta: β ≥ 0, how strongly a client is held to x̄.
+
+    Returns:
+        The method.
+
     >>> fedprox(0.5).name
     'fedprox'
     """

@@ -27,8 +27,17 @@ def fedsplit(
 ) -> Algorithm[ModelOnly, FedSplitClient]:
     """y_i ≈ prox_{s f_i}(2x̄ - z_i); z_i ← z_i + 2(y_i - x̄); x̄ ← mean of z_i, with s the plan's η_i.
 
-    `steps` is e, the gradient steps of size 2/(L + μ + 2/s) in place of the exact prox, from u = 2x̄ - z_i or
-    from the model x̄. L and μ are the problem's unless given. The plan's τ is not used.
+    The plan's τ is not used.
+
+    Args:
+        steps: e, the gradient steps of size 2/(L + μ + 2/s) in place of the exact proximal operator,
+            which is used unless given.
+        start: Where these steps begin: "u" for 2x̄ - z_i, "model" for x̄.
+        smoothness: L; the problem's unless given.
+        strong_convexity: μ; the problem's unless given.
+
+    Returns:
+        The method.
 
     >>> fedsplit(steps=3, start="model").name
     'fedsplit'

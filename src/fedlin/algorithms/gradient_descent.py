@@ -9,6 +9,9 @@ from fedlin.core import Algorithm, Local, Message, Phase, Vector
 def gradient_descent() -> Algorithm[ModelOnly, None]:
     """x̄ ← x̄ - Σ w_i η_i ∇f_i(x̄): gradient descent when all η_i are equal. The plan's τ is not used.
 
+    Returns:
+        The method.
+
     >>> gradient_descent().name
     'gradient_descent'
     """

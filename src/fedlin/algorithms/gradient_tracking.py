@@ -20,6 +20,12 @@ def gradient_tracking(server_step: float = 1.0) -> Algorithm[Any, Any]:
     It starts from c_i = ∇f(x_0) - ∇f_i(x_0), one exchange of gradients before the first round: so its first step is
     FedLin's. From c_i = 0, with everyone answering and equal η_i τ_i, it would be SCAFFOLD's option II.
 
+    Args:
+        server_step: η_s.
+
+    Returns:
+        The method.
+
     >>> gradient_tracking().name
     'gradient_tracking'
     """

@@ -42,6 +42,12 @@ def s_local_svrg(renewal: float) -> Algorithm[SvrgServer, SvrgClient]:
     the first round always. With q = 1 it is same-batch FedLin. Every round sends its gradient message, whatever the
     coin says, so q saves gradients and no bytes.
 
+    Args:
+        renewal: q, the probability that a round begins with a new reference point.
+
+    Returns:
+        The method.
+
     >>> s_local_svrg(0.25).name
     's_local_svrg'
     """

@@ -32,6 +32,13 @@ def scaffold(option: int = 2, server_step: float = 1.0) -> Algorithm[ScaffoldSer
 
     Option I takes c_i⁺ = ∇f_i(x), a gradient more; option II takes c_i⁺ = c_i - c + (x - y)/(τ_i η_i).
 
+    Args:
+        option: 1 or 2, how a client renews c_i.
+        server_step: η_g.
+
+    Returns:
+        The method.
+
     >>> scaffold().name
     'scaffold'
     """

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.checks import did_you_mean
+from fedlin.claims.common.altered import ALTERATIONS, Alteration, with_fault
 from fedlin.claims.common.wrong_methods import EXCLUDED, Method, wrong_method
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
@@ -27,13 +28,14 @@ OPEN = "What the paper leaves open"  # the section of what goes beyond the paper
 class Setting:
     """How much work to spend: random draws a claim, rounds (None: the claim's own), quick or full.
 
-    `stand_in`, where given, is tested in place of the library's FedLin.
+    `stand_in`, where given, is tested in place of the library's FedLin, and `fault` is put into whatever is tested.
     """
 
     draws: int = 8
     rounds: int | None = None
     quick: bool = False
     stand_in: Method | None = field(default=None, repr=False)
+    fault: Alteration | None = None
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -56,7 +58,21 @@ class Setting:
         'fedlin'
         """
         # Looked up in every call, so that whatever the package exports as FedLin is what gets tested.
-        return (self.stand_in or algorithms.fedlin)(**links)
+        return self.tested((self.stand_in or algorithms.fedlin)(**links))
+
+    def tested(self, method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
+        """The method that a claim is about, with the fault that the claim is to notice if there is one.
+
+        >>> Setting().tested(algorithms.fedavg()).name
+        'fedavg'
+        """
+        return method if self.fault is None else with_fault(method, self.fault)
+
+    def wrong(self, name: str) -> "Setting":
+        """The same with the wrong method of that name under test."""
+        if name in ALTERATIONS:
+            return replace(self, fault=ALTERATIONS[name])
+        return replace(self, stand_in=wrong_method(name))
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ class Claim:
         return self._verdict(outcome, time.perf_counter() - start)
 
     def notices(self, methods: Sequence[str] | None = None) -> tuple[Notice, ...]:
-        """What the claim says when wrong methods stand in for FedLin, on a quick run of a single draw.
+        """What the claim says when wrong methods stand in for the one it is about, on a quick run of a single draw.
 
         Args:
             methods: The names of the wrong methods, all that the claim lists unless given.
@@ -124,7 +140,7 @@ class Claim:
         return tuple(self._notice(method, setting, known) for method in (self.wrong if methods is None else methods))
 
     def _notice(self, method: str, setting: Setting, known: set[str]) -> Notice:
-        tried = self.run(replace(setting, stand_in=wrong_method(method)))
+        tried = self.run(setting.wrong(method))
         missed = [row for row in tried.rows if row.ok is False and row.what not in known]
         by, premise = (
             "; ".join(f"{row.what}: {row.measured}" for row in missed if row.premise is kind) for kind in (False, True)
@@ -185,8 +201,8 @@ def claim(
         section: The part of the report it stands in.
         statement: What is claimed.
         should_hold: Whether we believe it.
-        wrong: The wrong methods that the claim must notice in FedLin's place, each with EXCLUDED or with the reason
-            why the statement lets it pass.
+        wrong: The wrong methods that the claim must notice in place of the one it is about, each with EXCLUDED or
+            with the reason why the statement lets it pass.
         by_name: Whether only a run that names the claim checks it, since it takes long.
 
     Returns:

@@ -1,6 +1,7 @@
 """Numbers that others published on a9a, beside what our code takes in the same setting."""
 
-from typing import Any
+from math import ceil, comb, log2
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.published import (
+    BEFORE,
     BITS_TO,
     DIANA_ALPHA,
     DIANA_LEVELS,
@@ -31,23 +33,37 @@ from fedlin.links import error_feedback, innovation
 from fedlin.plan import Plan
 from fedlin.problems.logistic import Logistic
 from fedlin.report.verdict import Row
-from fedlin.result import Result, first
+from fedlin.result import first
 
 NEAR = 1  # rounds by which a replay may differ
 CLOSE = 0.005  # the share of its rounds by which DIANA may
 SPREAD = 0.25  # the share by which the median over our own coins may differ from the logged run
 SEEDS = 3
+MOST = 1500  # rounds of ours
 SHORT, LEVELS = cast("float16", top_k(8)), innovation(quantize(15))
-OURS: dict[str, tuple[Algorithm[Any, Any], int, float]] = {  # with τ and η̄L
-    "FedLin, 8 entries up, 5 bits down": (
-        algorithms.fedlin(
-            uplink=innovation(SHORT), downlink=LEVELS, model_uplink=error_feedback(SHORT), model_downlink=LEVELS
+
+
+class Untuned(NamedTuple):
+    """A method of ours on DIANA's problem, and the bits of what a client sends up in a round after the first."""
+
+    method: Algorithm[Any, Any]
+    tau: int
+    reach: float  # η̄L
+    floats: float  # with 32 bits a number and ⌈log₂ d⌉ an index
+    coded: float  # by an ideal coder, to which indices are a set and numbers have no pattern
+
+
+def untuned(dim: int) -> dict[str, Untuned]:
+    """Ours by their names."""
+    small = algorithms.fedlin(
+        uplink=innovation(SHORT), downlink=LEVELS, model_uplink=error_feedback(SHORT), model_downlink=LEVELS
+    )
+    return {
+        "FedLin, 8 entries up, 5 bits down": Untuned(
+            small, 10, 4.0, 2 * 8 * (32 + ceil(log2(dim))), 2 * (8 * 16 + log2(comb(dim, 8)))
         ),
-        10,
-        4.0,
-    ),
-    "Scaffnew": (algorithms.scaffnew(), 40, 40.0),
-}
+        "Scaffnew, float64": Untuned(algorithms.scaffnew(), 40, 40.0, 32 * dim, 64 * dim),
+    }
 
 
 @claim(
@@ -73,9 +89,15 @@ def check(setting: Setting) -> Outcome:
         if kappa == 1000:
             rows.append(_own_coins(kappa, given, 1 if setting.quick else SEEDS))
     rows += _diana(problem)
-    rows += [_bits(name, problem) for name in OURS]
+    rows += [row for name, ours in untuned(problem.dim).items() for row in _bits(name, ours, problem)]
     rows += [
-        Row(f"{name}: bits up a client to {BITS_TO:g}, published", f"{bits:,}") for name, bits in PUBLISHED_BITS.items()
+        Row(
+            f"{name}: bits up a client to {' / '.join(f'{goal:g}' for goal in BITS_TO)}",
+            "not in this package",
+            f"{' / '.join('–' if one is None else f'{one:,}' for one in bits)}, as its authors count",
+        )
+        for name, bits in PUBLISHED_BITS.items()
+        if name != "DIANA"
     ]
     held = [row.ok for row in rows if row.ok is not None]
     words = {"Scaffnew": "10 clients sorted by label, γ = 1/L̄, p = √(l2/L̄), x = 0"}
@@ -94,9 +116,11 @@ def _words(rounds: tuple[int | None, ...]) -> str:
     return " / ".join("never" if one is None else str(one) for one in rounds)
 
 
-def _run_sorted(given: SortedProblem, method: Algorithm[Any, Any], plan: Plan, rounds: int, seed: int = 0) -> Array:
-    """f - f* over all rows after every round."""
-    run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True)
+def _run_sorted(
+    given: SortedProblem, method: Algorithm[Any, Any], plan: Plan, rounds: int, seed: int = 0, down_to: float = 0.0
+) -> Array:
+    """f - f* over all rows after every round, until the mean of the clients' is well below `down_to`."""
+    run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True, stop=Stop(gap=down_to / 2))
     return np.array([given.whole.gap(x) for x in run.iterates])
 
 
@@ -119,7 +143,8 @@ def _own_coins(kappa: int, given: SortedProblem, seeds: int) -> Row:
     plan = Plan(round(1 / given.probability), given.step)
     most = 2 * SCAFFNEW_LOGGED[kappa][1]
     taken = [
-        first(_run_sorted(given, algorithms.scaffnew(), plan, most, seed), ERRORS[1]) or most for seed in range(seeds)
+        first(_run_sorted(given, algorithms.scaffnew(), plan, most, seed, ERRORS[1]), ERRORS[1]) or most
+        for seed in range(seeds)
     ]
     typical, logged = float(np.median(taken)), SCAFFNEW_LOGGED[kappa][1]
     return Row(
@@ -161,9 +186,9 @@ def _diana(problem: Logistic) -> list[Row]:
             apart <= CLOSE,
         ),
         Row(
-            f"DIANA: bits up a client to {BITS_TO:g}",
+            f"DIANA: bits up a client to {BITS_TO[0]:g}",
             "; ".join(f"{bits:,.0f} {way}" for way, bits in ways.items()),
-            f"{PUBLISHED_BITS['DIANA']:,} as its authors count",
+            f"{PUBLISHED_BITS['DIANA'][0]:,} as its authors count",
         ),
     ]
 
@@ -186,16 +211,23 @@ def _entropy(problem: Logistic) -> float:
     return float(-np.sum(share * np.log2(share)))
 
 
-def _bits(name: str, problem: Logistic) -> Row:
-    """What a method of ours sends up on DIANA's problem, untuned."""
-    method, tau, reach = OURS[name]
+def _bits(name: str, ours: Untuned, problem: Logistic) -> list[Row]:
+    """What a method of ours sends on DIANA's problem, untuned."""
     X = np.asarray(problem.sheet.X).reshape(-1, problem.dim)
     whole = np.linalg.norm(X, 2) ** 2 / (4 * len(X))  # L of all rows together
-    plan = Plan(tau, reach / (tau * whole))
-    stop = Stop(gap=BITS_TO)
-    run: Result = simulate(method, problem, plan, 1500, x0=problem.minimizer + 0.1, stop=stop, iterates=False)
-    up, down = (8 * part[-1] / problem.clients for part in (run.bytes_up, run.bytes_down))
-    words = f"{up:,.0f} up, {down:,.0f} down on the wire, in {run.rounds} rounds"
-    return Row(
-        f"{name}, τ = {tau}: bits a client to {BITS_TO:g}", words if run.status == "stopped" else f"not in {run.rounds}"
-    )
+    plan = Plan(ours.tau, ours.reach / (ours.tau * whole))
+    start = problem.minimizer + 0.1
+    run = simulate(ours.method, problem, plan, MOST, x0=start, stop=Stop(gap=BITS_TO[-1]), iterates=False)
+    up, down = (8 * part / problem.clients for part in (run.bytes_up, run.bytes_down))
+    rows = []
+    for goal in BITS_TO:
+        rounds = first(run.gap, goal)
+        words = f"not in {run.rounds} rounds"
+        if rounds is not None:
+            later = rounds - 1
+            words = (
+                f"{up[rounds]:,.0f} on the wire (down {down[rounds]:,.0f}); "
+                f"{up[1] + later * ours.coded:,.0f} entropy-coded; {up[1] + later * ours.floats:,.0f} as 32-bit floats"
+            )
+        rows.append(Row(f"{name}, τ = {ours.tau}: bits up a client to {goal:g}", words, BEFORE.get((name, goal), "")))
+    return rows

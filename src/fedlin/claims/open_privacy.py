@@ -45,7 +45,7 @@ def check(setting: Setting) -> Outcome:
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     places: tuple[Where, ...] = setting.pick(("central", "local"), ("central",))
     for where in places:
-        found = {name: _errors(name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")}
+        found = {name: _errors(setting, name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")}
         linear, average = found["FedLin"], found["FedAvg"]
         for place, epsilon in ((0, BUDGETS[where][0]), (-1, BUDGETS[where][-1])):
             what = f"{where} noise, ε = {epsilon:g}: distance² of FedLin against FedAvg"
@@ -100,18 +100,26 @@ def _instance(number: int) -> Problem:
     return problems.quadratic(curvature[:, :, None] * np.eye(DIM), curvature * centre)
 
 
-def _method(name: str, where: Where, noise: float) -> Algorithm[Any, Any]:
+def _method(setting: Setting, name: str, where: Where, noise: float) -> Algorithm[Any, Any]:
     gradients, moves = (gaussian(clip, noise, where=where) for clip in (CLIP, CLIP * STEP))
     if name == "FedLin":
-        return algorithms.fedlin(uplink=gradients, model_uplink=moves)
+        return setting.fedlin(uplink=gradients, model_uplink=moves)
     return algorithms.fedpaq(moves)
 
 
-def _errors(name: str, where: Where, family: list[Problem], plan: Plan, rounds: int, numbers: Sequence[int]) -> Array:
+def _errors(
+    setting: Setting,
+    name: str,
+    where: Where,
+    family: list[Problem],
+    plan: Plan,
+    rounds: int,
+    numbers: Sequence[int],
+) -> Array:
     """‖x̄ - x*‖² of every draw at every ε, (draws, budgets)."""
     spent, reached, public = [], [], []
     for noise in NOISES[where]:
-        method = _method(name, where, noise)
+        method = _method(setting, name, where, noise)
 
         def distances(
             problems: list[Problem], seeds: Sequence[int], method: Algorithm[Any, Any] = method

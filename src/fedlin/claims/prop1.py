@@ -2,6 +2,7 @@
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.common.altered import any_fault
 from fedlin.claims.common.instances import draws
 from fedlin.claims.common.surrogates import Pair, judge, random_clients, shares
 
@@ -17,6 +18,7 @@ PULLS = (0.0, 0.5)  # β
     statement="On quadratics a round of FedProx (FedAvg where β = 0) is a step η of gradient descent on f̃, whose "
     "clients have Hessians Q_i A_i with Q_i = Σ_{l<H} (I - η(A_i + βI))^l and the minimisers of f_i. The minimisers of "
     "f̃ and f agree where H = 1 and where clients are identical, not in general.",
+    wrong=any_fault(),
 )
 def check(setting: Setting) -> Outcome:
     """Both trajectories side by side over 50 rounds, for every H and β and steps up to 2/(L + β)."""
@@ -30,6 +32,6 @@ def check(setting: Setting) -> Outcome:
                         eta = share / (problem.smoothness + beta)
                         surrogate = theory.surrogate.fedprox(problem, steps, eta, beta)
                         name = f"H = {steps}, β = {beta:g}{', identical clients' * identical}"
-                        method, same = algorithms.fedprox(beta), identical or steps == 1
+                        method, same = setting.tested(algorithms.fedprox(beta)), identical or steps == 1
                         pairs.append(Pair(draw, name, method, problem, surrogate, steps, eta, same))
     return judge(pairs, setting)

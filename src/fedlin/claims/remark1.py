@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.altered import SHORTER
 from fedlin.claims.common.curves import fall, stack
 from fedlin.claims.thm6 import Sweep
 from fedlin.engines.simulation.simulate import simulate_many
@@ -18,7 +19,7 @@ from fedlin.report.verdict import Row
 
 CURVATURE = (50.0, 200.0, 1000.0, 4000.0)  # L
 STEPS = 8  # H of FedLin
-ROUNDS = 400
+ROUNDS = 3000  # of which the latter half is measured: by then the slowest entry is what is left, at any L here
 SEEDS = 8  # runs of Scaffnew, whose coins are random
 
 
@@ -31,6 +32,7 @@ SEEDS = 8  # runs of Scaffnew, whose coins are random
     "periodically. In the form that matches Theorem 1: on the two clients of that bound no algorithm shrinks "
     "‖x̄ - x*‖² by more than (1 - 8/(L+1))² a round.",
     should_hold=False,  # FedSplit and Scaffnew do
+    wrong={SHORTER: "FedSplit with another s beats the bound too; that it is FedSplit is held to its formula."},
 )
 def check(setting: Setting) -> Outcome:
     """What FedLin at its best step, FedSplit and Scaffnew shrink a round, against FedLin's bound."""
@@ -44,7 +46,9 @@ def check(setting: Setting) -> Outcome:
             "FedLin at its best step": simulate_many(
                 setting.fedlin(), problem, [Plan(np.full(2, STEPS), best)], rounds, x0=start
             ),
-            "FedSplit": simulate_many(algorithms.fedsplit(), problem, [theory.fedsplit(problem)], rounds, x0=start),
+            "FedSplit": simulate_many(
+                setting.tested(algorithms.fedsplit()), problem, [theory.fedsplit(problem)], rounds, x0=start
+            ),
             "Scaffnew": simulate_many(
                 algorithms.scaffnew(), problem, theory.scaffnew(problem), rounds, x0=start, seeds=[*range(SEEDS)]
             ),

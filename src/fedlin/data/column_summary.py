@@ -125,6 +125,8 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     >>> found.rows, found.missing, found.moments.mean, dict(found.words)
     (4, 1, 4.0, {'3': 1, '5': 1, 'old': 1})
     """
+    if column.dtype.kind in "biu":
+        column = column.astype(np.float64)
     absent = ~np.isfinite(column) if column.dtype.kind == "f" else missing_words(column)
     present = column[~absent]
     values = numbers(present)
@@ -202,17 +204,49 @@ def from_bytes(message: bytes) -> dict[str, ColumnSummary]:
     """Summaries as a client sent them; whatever is not of that form is refused."""
     try:
         return {name: _summary(fields) for name, fields in json.loads(message).items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as cause:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as cause:
         raise DataError(f"a client's summary of its columns cannot be read: {cause}.") from cause
 
 
 def _summary(fields: dict[str, Any]) -> ColumnSummary:
-    return ColumnSummary(
-        **{
-            **fields,
-            "moments": Moments(**fields["moments"]),
-            "words": {str(word): int(count) for word, count in fields["words"].items()},
-            "dates": {str(name): Moments(**moments) for name, moments in fields["dates"].items()},
-            "sketch": tuple((float(value), float(weight)) for value, weight in fields["sketch"]),
-        }
+    told = dict(fields)
+    summary = ColumnSummary(
+        rows=_count(told.pop("rows")),
+        missing=_count(told.pop("missing")),
+        distinct=_count(told.pop("distinct")),
+        whole=bool(told.pop("whole")),
+        in_order=bool(told.pop("in_order")),
+        cut=bool(told.pop("cut")),
+        moments=_read_moments(told.pop("moments")),
+        words={str(word): _count(count) for word, count in told.pop("words").items()},
+        dates={str(name): _read_moments(moments) for name, moments in told.pop("dates").items()},
+        sketch=tuple((_finite(value), _finite(weight)) for value, weight in told.pop("sketch")),
     )
+    spread = (summary.moments, *summary.dates.values())
+    if (
+        told
+        or any(moments.squares < 0 for moments in spread)
+        or summary.missing > summary.rows
+        or any(weight <= 0 for _, weight in summary.sketch)
+    ):
+        raise ValueError(f"{sorted(told) or 'a count'} does not belong there")
+    return summary
+
+
+def _read_moments(fields: dict[str, Any]) -> Moments:
+    count, low, high = _count(fields["count"]), float(fields["low"]), float(fields["high"])
+    if len(fields) != 5 or (count and not -1e150 < low <= high < 1e150):
+        raise ValueError(f"the range {low} to {high} of {count} numbers is none")
+    return Moments(count, _finite(fields["mean"]), _finite(fields["squares"]), low, high)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if not abs(float(value)) < 1e150:  # its square is one too
+        raise ValueError(f"{value!r} is no finite number")
+    return float(value)

@@ -67,6 +67,9 @@ def names() -> tuple[str, ...]:
     - `mnist`: the 10,000 test images of handwritten digits, 784 pixels from 0 to 255, labels 0 to 9.
     - `mnist-train`: the 60,000 training images.
 
+    Returns:
+        Their names, as `fetch` takes them.
+
     >>> names()
     ('a9a', 'mnist', 'mnist-train')
     """
@@ -78,6 +81,13 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
 
     The folder is `fedlin` in the user's cache folder, or the one in FEDLIN_CACHE, unless given; where FEDLIN_CACHE is
     empty nothing is kept, and a folder has to be given.
+
+    Args:
+        name: One of `names()`.
+        folder: Where the files are kept, or are already.
+
+    Returns:
+        The path, ready for `read`.
 
     >>> fetch("mnits")
     Traceback (most recent call last):

@@ -23,6 +23,10 @@ NAMED_TICKS = 24  # with more clients than this the bars are numbered, not named
 class Partition:
     """Rows dealt to clients: disjoint, none left over, no client without rows.
 
+    Args:
+        indices: The row numbers of each client.
+        names: The clients' names; their numbers unless given.
+
     >>> import numpy as np
     >>> part = Partition([[0, 2], [1]], ["left", "right"])
     >>> X, y = part.take(np.array([[1.0], [2.0], [3.0]]), np.array([1, -1, 1]))

@@ -128,6 +128,12 @@ class PreparedColumn:
 class Preparation:
     """What every client does with its columns: the features in order, and what was noticed on the way.
 
+    Attributes:
+        columns: What is done with each column.
+        intercept: Whether a feature that is 1 in every row comes last.
+        classes: The labels of all clients, in order; none where there are too many to be classes.
+        notes: What a reader should know of it.
+
     >>> column = PreparedColumn("age", "number", fill=40.0, center=40.0, size=10.0)
     >>> Preparation((column,), intercept=True).transform({"age": np.array(["50", ""], object)}).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
@@ -135,7 +141,7 @@ class Preparation:
 
     columns: tuple[PreparedColumn, ...]
     intercept: bool
-    classes: tuple[str, ...] = ()  # the labels of all clients, in order; none where there are too many to be classes
+    classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -209,7 +215,7 @@ class Preparation:
             )
             classes = tuple(map(str, fields["classes"]))
             return cls(columns, bool(fields["intercept"]), classes, tuple(fields["notes"]))
-        except (ValueError, TypeError, KeyError, AttributeError) as cause:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
             raise DataError(f"the preparation cannot be read: {cause}.") from cause
 
 

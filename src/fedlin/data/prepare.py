@@ -46,7 +46,13 @@ class LabelledRows(NamedTuple):
 class PreparedTable:
     """What `prepare` returns: features and labels of every client, and how they came about.
 
-    `bytes_up` and `bytes_down` count what preparing would send between clients and server.
+    Attributes:
+        train: Features and labels of every client to learn from.
+        test: Those to test on.
+        preparation: How they were made.
+        notes: What a reader should know of it.
+        bytes_up: Bytes that preparing would send from clients to the server.
+        bytes_down: The same from the server to clients.
 
     >>> columns = {"age": np.array(["30", "50"], object)}
     >>> prepared = prepare(RawTable(columns, np.array(["no", "yes"], object), np.array(["a", "b"])))
@@ -136,6 +142,15 @@ def summarise_columns(columns: Mapping[str, Array], recipe: Recipe) -> dict[str,
 
 def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0) -> HeldOut:
     """Deal every client's rows to learning and testing, each client by itself; or the clients.
+
+    Args:
+        partition: The rows of every client.
+        share: The share that is held out, in [0, 1).
+        by: "row" to hold out rows of every client, "client" to hold out whole clients.
+        seed: What decides every draw.
+
+    Returns:
+        The rows of every client to learn from and to test on.
 
     >>> from fedlin.data.split import iid
     >>> held = hold_out(iid(10, 2), 0.4)

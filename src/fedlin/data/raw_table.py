@@ -20,8 +20,11 @@ LABEL, CLIENT = "label", "client"  # the columns' names unless others are given
 class RawTable:
     """Rows before they are prepared.
 
-    `columns` holds text (None where it is missing) or numbers (NaN) by name, `y` a label for every row, `clients` the
-    name of the client that holds it, and `notes` what was assumed in reading.
+    Attributes:
+        columns: Text (None where it is missing) or numbers (NaN), by name.
+        y: A label for every row.
+        clients: The name of the client that holds each row.
+        notes: What was assumed in reading.
 
     >>> RawTable({"age": np.array(["30", "old"], object)}, np.array(["yes", "no"], object), None).rows
     2

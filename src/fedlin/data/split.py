@@ -17,7 +17,15 @@ Array = NDArray[Any]
 
 
 def iid(y: ArrayLike | int, clients: int, *, seed: int = 0) -> Partition:
-    """Rows shuffled and dealt in equal parts; `y` is the labels or the number of rows.
+    """Rows shuffled and dealt in equal parts.
+
+    Args:
+        y: The labels, or the number of rows.
+        clients: How many clients.
+        seed: What decides every draw.
+
+    Returns:
+        Which rows each client has.
 
     >>> [part.tolist() for part in iid(6, 2).indices]
     [[2, 3, 5], [0, 1, 4]]
@@ -30,6 +38,15 @@ def dirichlet(y: ArrayLike, clients: int, alpha: float, *, seed: int = 0) -> Par
     """Each label's rows shared out in proportions drawn from Dirichlet(α, ..., α); small α means clients of few labels.
 
     The split of Yurochkin et al. (2019). A client that draws no rows is given one by the largest client.
+
+    Args:
+        y: The label of every row.
+        clients: How many clients.
+        alpha: α > 0.
+        seed: What decides every draw.
+
+    Returns:
+        Which rows each client has.
 
     >>> dirichlet([0, 0, 0, 1, 1, 1] * 5, 3, 0.1, seed=1).table([0, 0, 0, 1, 1, 1] * 5)
       client  rows   0   1
@@ -52,6 +69,15 @@ def shards(y: ArrayLike, clients: int, labels: int, *, seed: int = 0) -> Partiti
     """Rows sorted by label and cut into equal shards, `labels` of them dealt to each client.
 
     The split of McMahan et al. (2017). A shard that lies across the border of two labels holds both.
+
+    Args:
+        y: The label of every row.
+        clients: How many clients.
+        labels: How many shards each client gets.
+        seed: What decides every draw.
+
+    Returns:
+        Which rows each client has.
 
     >>> shards([0, 0, 1, 1, 2, 2, 3, 3], 2, labels=2, seed=1).table([0, 0, 1, 1, 2, 2, 3, 3])
       client  rows  0  1  2  3
@@ -79,6 +105,15 @@ def quantity(n: ArrayLike | int, clients: int, alpha: float, *, seed: int = 0) -
 
     A client that draws no rows is given one by the largest client.
 
+    Args:
+        n: The number of rows, or their labels.
+        clients: How many clients.
+        alpha: α > 0; small α means clients of very different size.
+        seed: What decides every draw.
+
+    Returns:
+        Which rows each client has.
+
     >>> quantity(100, 4, 0.5, seed=1)
     <Partition: 100 rows, 4 clients with 1 to 52 rows each>
     """
@@ -89,6 +124,12 @@ def quantity(n: ArrayLike | int, clients: int, alpha: float, *, seed: int = 0) -
 
 def by_column(names: ArrayLike | None) -> Partition:
     """One client for every name in a column, in sorted order: the split the data came with.
+
+    Args:
+        names: For every row the name of its client.
+
+    Returns:
+        Which rows each client has, and the clients' names.
 
     >>> part = by_column(["north", "south", "north"])
     >>> part.names, [rows.tolist() for rows in part.indices]

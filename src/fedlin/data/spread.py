@@ -9,7 +9,7 @@ import numpy as np
 from fedlin.checks import instance_of
 from fedlin.core import Vector
 from fedlin.errors import UnknownError
-from fedlin.layout import each_client, one_pass_block
+from fedlin.layout import each_client
 from fedlin.precision import precision
 from fedlin.problems.objective import Data, Objective
 from fedlin.problems.problem import Problem
@@ -19,14 +19,20 @@ from fedlin.theory.dissimilarity import dissimilarity
 class Heterogeneity(NamedTuple):
     """NaN stands for what is not known: C and D of anything but a quadratic, the others where x* is not known.
 
+    Attributes:
+        C: C of Σ w_i ‖∇f_i(x)‖² ≤ C ‖∇f(x)‖² + D.
+        D: The least D that goes with it.
+        dissimilarity: Σ w_i ‖∇f_i(x*)‖²: zero if and only if all clients share the minimiser.
+        relative: The same divided by Σ w_i ‖∇f_i(x_0)‖² at the start x_0: free of units.
+
     >>> Heterogeneity(np.nan, np.nan, 4.0, 0.5)
     Heterogeneity(C=unknown, D=unknown, dissimilarity=4, relative=0.5)
     """
 
     C: float
     D: float
-    dissimilarity: float  # Σ w_i ‖∇f_i(x*)‖²: zero if and only if all clients share the minimiser
-    relative: float  # the same divided by Σ w_i ‖∇f_i(x_0)‖² at the start x_0: free of units
+    dissimilarity: float
+    relative: float
 
     def __repr__(self) -> str:
         shown = (f"{name}={'unknown' if np.isnan(value) else f'{value:.6g}'}" for name, value in self._asdict().items())
@@ -35,6 +41,12 @@ class Heterogeneity(NamedTuple):
 
 def heterogeneity(problem: Problem) -> Heterogeneity:
     """C and the least D of Σ w_i ‖∇f_i(x)‖² ≤ C ‖∇f(x)‖² + D (see `theory.dissimilarity`), and the left side at x*.
+
+    Args:
+        problem: The problem.
+
+    Returns:
+        The measures of how much its clients differ.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -56,8 +68,7 @@ def heterogeneity(problem: Problem) -> Heterogeneity:
 def _mean_square(problem: Problem, x: Any) -> float:
     """Σ w_i ‖∇f_i(x)‖²."""
     with precision(problem.dtype):
-        block = one_pass_block(problem.data, problem.clients)
-        gradients = np.asarray(_gradients(problem.objective, block)(problem.device_data, x))
+        gradients = np.asarray(_gradients(problem.objective, problem.pass_block)(problem.device_data, x))
     return float(problem.weights @ np.sum(gradients.astype(np.float64) ** 2, axis=1))
 
 

@@ -14,16 +14,21 @@ Array = NDArray[Any]
 
 
 class Table(NamedTuple):
-    """Rows of one data set; `X` is dense or CSR, as the file was.
+    """Rows of one data set.
+
+    Attributes:
+        X: The features, (n, d), float64; dense or CSR, as the file was.
+        y: The labels, (n,): float64, or words where the labels are words.
+        clients: The name of the client that holds each row, (n,).
 
     >>> table = Table(np.eye(2), np.array([1.0, -1.0]), np.array(["north", "south"]))
     >>> table.X.shape, table.clients.tolist()
     ((2, 2), ['north', 'south'])
     """
 
-    X: Any  # (n, d), float64
-    y: Array  # (n,): float64, or words where the labels are words
-    clients: Array | None = None  # (n,): the name of the client that holds the row
+    X: Any
+    y: Array
+    clients: Array | None = None
 
 
 def checked(source: object, X: Any, y: Any, clients: Any = None, columns: Sequence[str] | None = None) -> Table:

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fedlin.cache import keep_compiled
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy.participants_cli import app
+from fedlin.errors import DeployError
 
 __all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
@@ -22,7 +24,7 @@ RunOption = Annotated[str | None, typer.Option("--run", help="The run of this na
 def start(folder: Folder, local: Local = False) -> None:
     """Send the job and stay until the run is over; what crashes meanwhile goes on from what was saved.
 
-    Leaves with 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
+    Exit status: 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
     the request cannot be met, 130 where it was interrupted.
     """
     _start(folder, local, None, None)
@@ -48,6 +50,8 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     from fedlin.deploy.runs import MODEL, end_line, exit_status
 
     _end_in_order()
+    if local:
+        keep_compiled()  # sites on one machine compile the same programs
     for request in () if local else (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(request) != signal.SIG_IGN:
             signal.signal(request, _leave)
@@ -67,6 +71,27 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
 
 
 @app.command()
+def stop(folder: Folder) -> None:
+    """End the run that goes on at the server; what was done is saved, and `start` goes on from there."""
+    _check_flare()
+    from fedlin.deploy.flare.driver import Driver
+    from fedlin.deploy.folder_lock import locked
+    from fedlin.deploy.project import Project
+
+    with cli_errors():
+        project = Project.read(folder)
+        with locked(folder):
+            driver = Driver(project.admin, project.job, project.sites, project.needed)
+            try:
+                ended = driver.stop()
+            except Exception as error:  # FLARE raises many kinds where the server is not there
+                raise DeployError(f"the server cannot be reached: {type(error).__name__}.") from error
+            finally:
+                driver.forget()
+    typer.echo(f"ended {len(ended)} jobs: what was done is saved, and start goes on from there")
+
+
+@app.command()
 def join(
     kit: Annotated[Path, typer.Argument(metavar="KIT", help="The server's or a site's folder, copied here.")],
 ) -> None:
@@ -76,6 +101,7 @@ def join(
     from fedlin.deploy.folder_lock import locked
 
     _end_in_order()
+    keep_compiled()  # so that it is soon back after a crash
     with cli_errors(), locked(kit):
         take_part(kit, typer.echo)
 
@@ -87,13 +113,14 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Where a run stands: rounds, the gradient's norm, bytes, every site, and what is waited for; or a site's view."""
+    from fedlin.deploy.kit_folders import is_site, server_folder
     from fedlin.deploy.runs import MODEL, named_run
     from fedlin.deploy.screen import site_lines, status_lines
     from fedlin.deploy.site_record import site_status
-    from fedlin.deploy.status import read_status, server_folder
+    from fedlin.deploy.status import read_status
 
     with cli_errors():
-        if (folder / "startup" / "fed_client.json").is_file():
+        if is_site(folder):
             site = site_status(folder)
             shown = [json.dumps(site)] if as_json else site_lines(site)
         else:
@@ -105,6 +132,25 @@ def status(
 
 
 @app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
+    name: RunOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for any port.")] = 8050,
+) -> None:
+    """A page on this machine with a run's curves, sites and events, or with a site's view; and Prometheus metrics."""
+    from fedlin.deploy.watch_page import WatchServer
+    from fedlin.deploy.watch_snapshot import view_of
+
+    _end_in_order()
+    with cli_errors():
+        server = WatchServer(folder, view_of(folder, name), port)
+    typer.echo(f"The page: {server.address}")
+    typer.echo(f"For Prometheus: {server.address}metrics")
+    typer.echo("Ctrl-C ends it.")
+    server.serve()
+
+
+@app.command()
 def logs(
     folder: Folder,
     site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
@@ -112,8 +158,9 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
 ) -> None:
     """The last lines the server wrote about its rounds, or those of a site's own log."""
+    from fedlin.deploy.kit_folders import server_folder
     from fedlin.deploy.runs import STATE, named_run
-    from fedlin.deploy.status import log_lines, server_folder
+    from fedlin.deploy.status import log_lines
     from fedlin.engines.federation.round_log import LOG
 
     with cli_errors():
@@ -132,8 +179,8 @@ def readmit(
 ) -> None:
     """Let a site in again whose uploads were rejected, on the server's machine: the run goes on with it."""
     from fedlin.audit import AuditTrail
+    from fedlin.deploy.kit_folders import server_folder
     from fedlin.deploy.runs import STATE, present_run
-    from fedlin.deploy.status import server_folder
     from fedlin.engines.checkpoint import write_whole
     from fedlin.engines.federation.membership import READMIT
 
@@ -151,7 +198,7 @@ def audit(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
     lines: Annotated[int, typer.Option(min=0, help="Print so many of the last lines of each trail, too.")] = 0,
 ) -> None:
-    """Verify the audit trails in a folder; leaves with 1 where a line was changed, removed or inserted."""
+    """Verify the audit trails in a folder; exit status 1 where a line was changed, removed or inserted."""
     from fedlin.audit import verify
     from fedlin.deploy.trails import find_trails
 
@@ -184,4 +231,7 @@ def _end_in_order() -> None:
 
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
+    os.write(
+        1, b"left: a run that has begun goes on at the server; start again shows it, fedlin federation stop ends it\n"
+    )
     os._exit(130)

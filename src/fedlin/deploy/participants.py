@@ -9,6 +9,7 @@ from fedlin.audit import AuditTrail
 from fedlin.deploy.flare.authority import ISSUED, Authority, write_request
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.kits import ADMIN, Place, details, write_kits
+from fedlin.deploy.kit_folders import site_name
 from fedlin.deploy.project import AUTHORITY, Project, check_names, private_files, write_site_files
 from fedlin.deploy.settings import NAME
 from fedlin.engines.checkpoint import write_whole
@@ -55,8 +56,6 @@ def remove_site(folder: Path, name: str) -> Project:
 
 def request_certificate(kit: Path) -> Path:
     """At a site: a request for a certificate, for the key that is in its kit and stays there, made if there is none."""
-    from fedlin.deploy.flare.remote import site_name
-
     name = site_name(kit)
     path = kit / f"{name}.csr"
     with private_files():

@@ -9,7 +9,9 @@ server/
 import io
 import json
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +63,22 @@ def former_model(kit: Path, name: str) -> NDArray[Any]:
     """The model of a run that was played before."""
     path = run_folder(kit, name) / MODEL
     try:
-        model: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        return read_model(path)
+    except (OSError, ValueError) as error:
         raise DeployError(f"run.after = {name!r}: {path} is no model of a run that has ended: {error}.") from error
+
+
+def read_model(path: Path) -> NDArray[Any]:
+    """The array in a file of NumPy's; ValueError or OSError where there is none."""
+    try:
+        model = np.load(path, allow_pickle=False)
+    except (EOFError, SyntaxError, TokenError, TypeError, MemoryError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error  # NumPy parses a header as Python would
+    except BadZipFile as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(model, np.ndarray):
+        model.close()
+        raise ValueError("it holds several arrays")
     return model
 
 
@@ -82,10 +97,10 @@ def conclude(folder: Path, content: dict[str, Any]) -> None:
 def outcome(folder: Path) -> dict[str, Any] | None:
     """How the run ended, if it did."""
     try:
-        found: dict[str, Any] = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        found = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
-    return found
+    return found if isinstance(found, dict) and isinstance(found.get("status"), str) else None
 
 
 def exit_status(end: dict[str, Any]) -> int:

@@ -69,8 +69,8 @@ def waiting_line(awaiting: Awaiting) -> str:
     return f"{awaiting.phase} of round {awaiting.round + 1}: waits for {', '.join(awaiting.awaited)}; {waited}"
 
 
-def status_lines(status: RunStatus, model: str, events: int = 5) -> list[str]:
-    """A run's status at a look."""
+def status_lines(status: RunStatus, model: str, events: int = 5, *, sites: bool = True) -> list[str]:
+    """A run's status at a look; `sites` adds a line for each."""
     shown = ["No round yet." if status.progress is None else progress_line(status.progress)]
     if status.rounds is not None and status.progress is not None:
         shown[0] = shown[0].replace(":", f" of {status.rounds}:", 1)
@@ -80,7 +80,7 @@ def status_lines(status: RunStatus, model: str, events: int = 5) -> list[str]:
     elif status.outcome is None and status.awaiting is not None and status.awaiting.awaited:
         shown.append(f"  {waiting_line(status.awaiting)}")
     width = max((len(row.name) for row in status.sites), default=0)
-    for row in status.sites:
+    for row in status.sites if sites else []:
         weight = "" if row.weight is None else f"  weight {row.weight:.0%}"
         last = "" if row.last is None else f", last in round {row.last}"
         since = "" if row.since is None else f" (since {time.strftime('%H:%M:%S', time.localtime(row.since))})"

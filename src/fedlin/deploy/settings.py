@@ -120,7 +120,7 @@ def read_tables(path: Path, remedy: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DeployError(f"{path} is not there: {remedy}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DeployError(f"{path} cannot be read: {error}.") from error
 
 

@@ -64,7 +64,7 @@ def read_record(kit: Path) -> SiteRecord | None:
     """What a site's job wrote last; None before it was asked anything."""
     try:
         return SiteRecord(**json.loads((kit / STATE / RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

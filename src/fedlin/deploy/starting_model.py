@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import finite
-from fedlin.deploy.runs import former_model
+from fedlin.deploy.runs import former_model, read_model
 from fedlin.deploy.settings import FederationSettings
 from fedlin.errors import DeployError
 
@@ -18,12 +17,12 @@ def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | Non
         return None
     path = folder / settings.start
     try:
-        content = np.load(path, allow_pickle=False)
+        content = read_model(path)
     except FileNotFoundError as error:
         raise DeployError(
             f"run.start: {path} is not there: write it with numpy.save, for example the start of a site's problem()."
         ) from error
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise DeployError(f"run.start: {path} is no array of numbers that NumPy can read: {error}.") from error
     return _checked(f"run.start: {path}", content, settings)
 

@@ -1,13 +1,14 @@
 """Where a run stands, read from what its server writes."""
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.runs import STATE, outcome
 from fedlin.engines.federation.pending import WAITING
-from fedlin.engines.federation.round_log import LOG, read_lines
+from fedlin.engines.federation.round_log import LOG, read_lines, read_log
 from fedlin.errors import DeployError
 
 RECENT = 1 << 20  # bytes of the log: many rounds, and read in no time however long a run gets
@@ -56,6 +57,9 @@ class SiteRow:
     last: int | None  # the last round it was counted in
     weight: float | None
     since: float | None = None  # when the fault began
+    took: float | None = None  # seconds of its latest answer
+    seen: float | None = None  # when it was counted last
+    faults: int = 0  # how many it had
 
 
 @dataclass(frozen=True)
@@ -77,24 +81,27 @@ class RunStatus:
 
 def lines(run: Path) -> list[dict[str, Any]]:
     """Everything the server wrote about a run's rounds."""
-    return read_lines(run / STATE / LOG)
+    return read_log(run / STATE / LOG)
 
 
 def read_awaiting(run: Path) -> Awaiting | None:
     """The exchange under way, or the latest one; None before the first."""
     written = read_lines(run / STATE / WAITING)
-    if not written or "asked" not in written[0]:
+    if not written:
         return None
     asked, *rest = written
-    answered = [line["answered"] for line in rest if "answered" in line]
+    names = [line["answered"] for line in rest if "answered" in line]
     over = any("over" in line for line in rest)
-    place = (asked["round"], asked["phase"], asked["asked"], answered, over, asked["time"])
-    return Awaiting(*place, asked.get("process", 0))
+    try:
+        numbers = (int(asked["round"]), str(asked["phase"]), list(map(str, asked["asked"])), list(map(str, names)))
+        return Awaiting(*numbers, over, float(asked["time"]), int(asked.get("process", 0)))
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
 
 
 def read_progress(run: Path, last: int | None = None) -> Progress | None:
     """The latest round, looked for in the `last` bytes of the log; None before the first."""
-    rounds = [line for line in read_lines(run / STATE / LOG, last) if "event" not in line]
+    rounds = [line for line in read_log(run / STATE / LOG, last) if "event" not in line]
     return _progress(rounds[-1]) if rounds else None
 
 
@@ -104,9 +111,12 @@ def _progress(line: dict[str, Any]) -> Progress:
 
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
-    written = read_lines(run / STATE / LOG, last)
-    events = [line for line in written if "event" in line]
-    rounds = [line for line in written if "event" not in line]
+    written = read_log(run / STATE / LOG, last)
+    return status_of(run, [one for one in written if "event" in one], [one for one in written if "event" not in one])
+
+
+def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> RunStatus:
+    """The status of the run in this folder, of whose log these are the events and the rounds."""
     awaiting = read_awaiting(run)
     alive = awaiting is not None and process_runs(awaiting.process, awaiting.time)
     planned = [event["rounds"] for event in events if "rounds" in event]
@@ -119,11 +129,13 @@ def read_status(run: Path, last: int | None = None) -> RunStatus:
 def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> list[SiteRow]:
     """What became of each site in these rounds."""
     faults: dict[str, dict[str, Any]] = {}
+    counts: Counter[str] = Counter()
     weights: dict[str, float] = {}
     names: list[str] = []
     for event in events:
         if event["event"] == "fault":
             faults[event["client"]] = event
+            counts[event["client"]] += 1
         elif event["event"] == "recovered":
             faults.pop(event["client"], None)
         elif event["event"] == "resumed":  # whatever else was wrong belongs to the process before
@@ -134,13 +146,16 @@ def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> lis
     rows = []
     total = sum(weights.values()) or 1.0
     for name in names:
-        counted = [line["round"] for line in rounds if name in line["answered"]]
+        counted = [line for line in rounds if name in line["answered"]]
+        last = counted[-1] if counted else {}
+        took = rounds[-1].get("took", {}).get(name) if rounds else None
         fault = faults.get(name)
         late = bool(rounds) and name in rounds[-1]["late"]
         state = f"{fault['kind']}: {fault['why']}" if fault else "late" if late else "counted" if counted else "waiting"
         weight = weights[name] / total if name in weights else None
         since = fault.get("time") if fault else None
-        rows.append(SiteRow(name, state, len(counted), len(rounds), counted[-1] if counted else None, weight, since))
+        played = (len(counted), len(rounds), last.get("round"))
+        rows.append(SiteRow(name, state, *played, weight, since, took, last.get("time"), counts[name]))
     return rows
 
 
@@ -150,16 +165,8 @@ def process_runs(process: int, since: float) -> bool:
 
     try:
         return bool(process and psutil.Process(process).create_time() <= since + 1)
-    except psutil.Error:
+    except (psutil.Error, ValueError, OverflowError):
         return False
-
-
-def server_folder(folder: Path) -> Path:
-    """The server's kit in a federation's folder, or the folder itself where it is that kit."""
-    for candidate in (folder / "server", folder):
-        if (candidate / "startup" / "fed_server.json").is_file():
-            return candidate
-    raise DeployError(f"{folder} is neither a federation nor its server's folder.")
 
 
 def log_lines(path: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedlin.audit import TRAIL, AuditTrail
-from fedlin.deploy.flare.remote import site_name
+from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.errors import DeployError
 
 
@@ -15,9 +15,9 @@ def find_trails(folder: Path) -> dict[str, AuditTrail]:
     for kit in (folder, folder / "server", *sorted((folder / "sites").glob("*"))):
         if not (kit / TRAIL).exists():
             continue
-        if (kit / "startup" / "fed_server.json").is_file():
+        if is_server(kit):
             found["server"] = kit
-        elif (kit / "startup" / "fed_client.json").is_file():
+        elif is_site(kit):
             found[site_name(kit)] = kit
         else:
             found["federation"] = kit

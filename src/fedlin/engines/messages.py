@@ -51,6 +51,11 @@ class RoundSize(NamedTuple):
     opening: tuple[MessageSize, ...]
     later: tuple[MessageSize, ...]
 
+    def sums(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """All bytes of one client, up and down, in the first round and in a later one."""
+        opening, later = ((sum(sum(m.up) for m in phases), sum(sum(m.down) for m in phases)) for phases in self)
+        return opening, later
+
 
 def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize:
     """Exact bytes of every message one client sends and gets, values and indices apart.

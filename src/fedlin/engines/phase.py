@@ -52,6 +52,8 @@ class Answer(NamedTuple):
     state: State
     upload: Message
     calls: Leaf  # gradients taken
+    losses: Leaf  # sum of the losses that came with them, NaN where one came without
+    seen: Leaf  # how many those are
 
 
 class Totals(NamedTuple):
@@ -102,7 +104,9 @@ def client_step(
         keys.shared,
     )
     state, upload = phase.client(client.state, decode(message), local)
-    return Answer(state, upload, jnp.asarray(counter.calls, jnp.int32))
+    counts, whole = counter.counts, jnp.int32
+    losses = jnp.asarray(counts.losses, client.eta.dtype)
+    return Answer(state, upload, jnp.asarray(counts.calls, whole), losses, jnp.asarray(counts.seen, whole))
 
 
 def clients_step(
@@ -128,6 +132,12 @@ def combine(
     """Σ w_i u_i of decoded, stacked uploads u, and the like sums of the pairs in `also`, in one all-reduce."""
     mean, *others = sum_over_clients([(weights, uploads), *also], mesh)
     return mean, others
+
+
+def mean_loss(each: A, losses: A, seen: A) -> A:
+    """Σ w_i ℓ_i, where ℓ_i is the mean of the losses that came with client i's gradients; in NumPy or JAX."""
+    mean: A = (each * losses / seen.astype(losses.dtype)).sum()
+    return mean
 
 
 def server_step(

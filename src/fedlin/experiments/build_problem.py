@@ -1,16 +1,23 @@
 """A run's problem, built from numbers, a file of quadratics or rows of data, with the facts a report shows."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
+from fedlin.data.held_out_report import HeldOutRows, OwnMetric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
+from fedlin.experiments.held_out_metrics import held_out_metrics
+from fedlin.experiments.own_code import call_own
+from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
 
 
@@ -21,6 +28,17 @@ class BuiltProblem:
     problem: Problem
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
+    metrics: dict[str, Metric] | None = None  # on rows that are held out, while a run goes
+    test: Any = None  # those rows
+    kind: str = ""
+    own_metrics: Mapping[str, OwnMetric] = field(default_factory=dict)
+
+    @cached_property
+    def held_out(self) -> HeldOutRows | None:
+        """What to say of models on the rows held out, where there are any."""
+        if self.rows is None or self.rows.test is None:
+            return None
+        return HeldOutRows(self.kind, self.rows.test, self.own_metrics)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -71,6 +89,9 @@ def _exact(setting: config.OracleConfig) -> BuiltProblem:
         return BuiltProblem(problems.least_squares(**numbers))
     if isinstance(setting, config.QuadraticConfig):
         return BuiltProblem(_quadratic(setting.file))
+    if isinstance(setting, config.PythonConfig):
+        made = call_own(setting.python, setting.arguments, Problem, "a problem, as fedlin.problems.from_loss(...) is")
+        return BuiltProblem(made)
     assert isinstance(setting, config.RowsConfig)
     return _with_rows(setting)
 
@@ -90,19 +111,10 @@ def _quadratic(file: str) -> Problem:
 
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
-    problem = _objective(setting, rows)
+    problem = setting.build(rows)
+    metrics, test = (None, None) if rows.test is None else held_out_metrics(setting, rows.test)
     if setting.weights == "rows":
-        return BuiltProblem(problem.weighted(rows.sizes), rows, "Σ (nᵢ/n) fᵢ, clients in proportion to their rows")
-    return BuiltProblem(problem, rows, "(1/m) Σ fᵢ, every client alike")
-
-
-def _objective(setting: config.RowsConfig, rows: ClientData) -> Problem:
-    X, y, l2 = rows.X, rows.y, setting.l2
-    if isinstance(setting, config.LogisticConfig):
-        return problems.logistic(X, y, rows.penalties(l2), setting.reduction, nonconvex=setting.nonconvex)
-    if isinstance(setting, config.SoftmaxConfig):
-        classes = setting.classes or len(rows.classes)
-        return problems.softmax(X, y, rows.penalties(l2, classes), setting.reduction, classes=classes)
-    if isinstance(setting, config.PoissonConfig):
-        return problems.poisson(X, y, rows.penalties(l2), setting.reduction)
-    return problems.regression(X, y, l2=rows.penalties(l2), reduction=setting.reduction)
+        problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
+    else:
+        weights = "(1/m) Σ fᵢ, every client alike"
+    return BuiltProblem(problem, rows, weights, metrics, test, setting.kind)

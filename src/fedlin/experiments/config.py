@@ -4,12 +4,16 @@ A key's description finishes the sentence "give ..." in an error. Lists that mea
 models see them (see `grid`), so each describes a single run.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
+from fedlin import problems
 from fedlin.columns import MEASURED
 from fedlin.comparison import MEASURES
+
+if TYPE_CHECKING:
+    from fedlin.experiments.client_rows import ClientData
 
 Count = Annotated[int, Field(ge=1, lt=2**31, description="a whole number of at least 1, below 2³¹")]
 Seed = Annotated[int, Field(ge=0, lt=2**32, description="a whole number from 0 to 2³² - 1")]
@@ -19,6 +23,7 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the 
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
 
 
+METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
 
@@ -68,6 +73,20 @@ class QuadraticConfig(OracleConfig):
 
     kind: Literal["quadratic"]
     file: Path
+
+
+class PythonConfig(OracleConfig):
+    """A problem made by a function of the user's own; every other key is an argument of it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
+
+    kind: Literal["python"] = "python"
+    python: Annotated[str, Field(description='a file and a function in it, such as "model.py:problem"')]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the function is called with."""
+        return dict(self.model_extra or {})
 
 
 class DataConfig(Section):
@@ -188,12 +207,19 @@ class RowsConfig(OracleConfig):
             raise ValueError("data.client and partition exclude each other: leave one out.")
         return self
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        """The problem of these rows."""
+        raise NotImplementedError
+
 
 class LogisticConfig(RowsConfig):
     """Logistic regression with labels -1 and +1."""
 
     kind: Literal["logistic"]
     nonconvex: Nonnegative = 0.0
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.logistic(rows.X, rows.y, rows.penalties(self.l2), self.reduction, nonconvex=self.nonconvex)
 
 
 class SoftmaxConfig(RowsConfig):
@@ -202,11 +228,18 @@ class SoftmaxConfig(RowsConfig):
     kind: Literal["softmax"]
     classes: Annotated[int, Field(ge=2, description="a whole number of at least 2")] | None = None
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        classes = self.classes or len(rows.classes)
+        return problems.softmax(rows.X, rows.y, rows.penalties(self.l2, classes), self.reduction, classes=classes)
+
 
 class RegressionConfig(RowsConfig):
     """Least squares over rows; ridge regression with l2 above 0."""
 
     kind: Literal["regression", "ridge"]
+
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.regression(rows.X, rows.y, l2=rows.penalties(self.l2), reduction=self.reduction)
 
 
 class PoissonConfig(RowsConfig):
@@ -214,11 +247,15 @@ class PoissonConfig(RowsConfig):
 
     kind: Literal["poisson"]
 
+    def build(self, rows: "ClientData") -> problems.Problem:
+        return problems.poisson(rows.X, rows.y, rows.penalties(self.l2), self.reduction)
+
 
 PROBLEMS: dict[str, type[OracleConfig]] = {
     "least_squares": LeastSquaresConfig,
     "logistic": LogisticConfig,
     "poisson": PoissonConfig,
+    "python": PythonConfig,
     "quadratic": QuadraticConfig,
     "regression": RegressionConfig,
     "ridge": RegressionConfig,
@@ -297,7 +334,8 @@ class PlanConfig(Section):
 
 _Finite = Annotated[float, Field(description="a finite number")]
 _limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
-# When a run may end early: one key for every measure.
+_limits |= dict.fromkeys(METRICS, (_Finite | None, None))
+# When a run may end early: one key for every measure, and for every metric on rows held out.
 StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)
 
 
@@ -317,8 +355,18 @@ class ExperimentConfig(Section):
     measure: Annotated[str, AfterValidator(_measure), Field(description=_MEASURES)] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
+    evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
+    layout: Annotated[
+        Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')
+    ] = "auto"
+    track: Annotated[
+        Literal["tensorboard", "mlflow", "wandb"], Field(description='"tensorboard", "mlflow" or "wandb"')
+    ] | None = None  # fmt: skip
     stop: StopConfig = StopConfig()
+    metrics: Annotated[
+        dict[str, str], Field(description='a table of names and functions, such as { recall = "mine.py:recall" }')
+    ] = {}
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]
     algorithm: Annotated[list[dict[str, Any]], Field(min_length=1, description="one or more tables [[algorithm]]")]
@@ -340,6 +388,18 @@ class ParticipationConfig(Section):
 class AlgorithmConfig(Section):
     """The keys of [[algorithm]] that are not the method's own arguments."""
 
-    name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")]
+    name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")] = ""
+    python: Annotated[str, Field(description='a file and a function in it, such as "mine.py:fedadam"')] = ""
     label: Annotated[str, Field(min_length=1, description="the name in tables and figures")] | None = None
     plan: Annotated[dict[str, Any], Field(description="a table of what differs from [plan]")] = {}
+
+    @model_validator(mode="after")
+    def _one_method(self) -> Self:
+        if bool(self.name) == bool(self.python):
+            raise ValueError('give either name (a method) or python (a function of your own, "mine.py:fedadam").')
+        return self
+
+    @property
+    def method(self) -> str:
+        """What is to be called."""
+        return self.name or self.python

@@ -1,6 +1,6 @@
 """Any differentiable JAX loss over any pytree of parameters."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, nonnegative, one_of, positive, shown
+from fedlin.core import Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
-from fedlin.fingerprint import fingerprint
+from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
-from fedlin.problems.flat_loss import PRECISIONS, Leaf, Loss, LossForm, Params, flat_loss, takes_key
-from fedlin.problems.problem import Layer, Optimum, Problem, Rows
+from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.packed import pack
+from fedlin.problems.problem import Layer, Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
@@ -39,12 +42,27 @@ class Custom(Problem):
             self._functions.objective, data, start=start, clients=clients, sampling=self._functions.sampling
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_functions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._functions = flat_loss(state["_form"])
+        super().__setstate__(state)
+
     def signature(self) -> str:
-        return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}"
+        fixed = "" if self._form.frozen is None else describe(tuple(map(np.asarray, self._form.frozen.arrays.values())))
+        return f"{self!r} {fingerprint(self._form.loss)} {self._form.precision}{fixed}"
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         return tuple(Layer(leaf.name, leaf.shape) for leaf in self._form.leaves)
+
+    def model(self, x: ArrayLike) -> Params:
+        return self.params(x)
+
+    @property
+    def restore(self) -> Callable[[Vector], Params]:
+        return self._functions.unravel
 
     def params(self, x: ArrayLike) -> Params:
         """The flat model `x` as the pytree it came from."""
@@ -69,8 +87,15 @@ class Custom(Problem):
         if not np.allclose(self.weights, self.weights[0]):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
         with compute_in(self.dtype):
-            losses = jax.vmap(lambda client: self.objective.loss(client, jnp.asarray(x)))(self.data)
-            return Optimum(x, np.mean(np.asarray(losses)))
+            return Optimum(x, np.asarray(self._sums(x)[0]))
+
+    def pack(self, parts: int) -> Any:
+        if not self._form.padded or self._form.draws:
+            return None
+        rows, weight = self.data
+        lengths = self._lengths()
+        # Every block has a gradient of its own: no more of them than twice the clients.
+        return pack(rows, np.asarray(weight), lengths, -(-int(lengths.sum()) // self.clients), parts)
 
     def rows(self) -> Rows:
         of = self._functions
@@ -92,6 +117,7 @@ def from_loss(
     polyak_lojasiewicz: float | None = None,
     minimizer: ArrayLike | None = None,
     precision: str | None = None,
+    trainable: Callable[[str], bool] | None = None,
 ) -> Custom:
     """f_i(params) = loss(params, batch_i), for a loss in JAX.
 
@@ -100,7 +126,9 @@ def from_loss(
     out (`key=None`), models are measured without one; otherwise always with the same.
 
     Args:
-        loss: the loss of a batch, `loss(params, batch)` or `loss(params, batch, key)`.
+        loss: the loss of a batch, `loss(params, batch)` or `loss(params, batch, key)`: one number, or one for each row
+            of which the mean is meant. Rows of clients that differ in length are then masked, and otherwise taken one
+            by one, which is slower.
         params: a pytree of float arrays, where runs start.
         data: a pytree whose arrays have a leading client axis, or a list with one pytree a client. Clients in a list
             may differ in length; `loss` must then be a mean over rows, which is checked unless it always draws.
@@ -111,6 +139,8 @@ def from_loss(
         precision: "highest", or "tf32" (a GPU's short form of float32) for matrix products and convolutions, or
             "bfloat16" for the whole loss, computed from parameters that are kept and updated as they are. Left open,
             it is JAX's default for the device.
+        trainable: whether the parameter of this name is learned, such as "block/0/adapter"; all are unless given. The
+            others stay as they are: they neither travel nor take memory for each client.
 
     Returns:
         The problem. Its models are flat vectors; `problem.params(x)` gives the pytree.
@@ -136,23 +166,30 @@ def from_loss(
         )
     for leaf in leaves:
         finite("params", leaf)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+    learned = [trainable is None or bool(trainable(name)) for name in names]
+    if not any(learned):
+        raise ArgumentError(f"trainable chooses none of the parameters {', '.join(names)}: it must choose one.")
+    frozen = {place: leaf for place, leaf in enumerate(leaves) if not learned[place]}
+    leaves = [leaf for place, leaf in enumerate(leaves) if learned[place]]
     if precision is not None:
         one_of("precision", precision, PRECISIONS)
     draws, quiet = takes_key(loss)
     stacked, padded = stack_clients(data)
     known = _known(smoothness, strong_convexity, polyak_lojasiewicz, minimizer)
     dtype = np.result_type(*leaves)
-    named = tuple(
-        Leaf(jax.tree_util.keystr(path, simple=True, separator="/"), leaf.shape, leaf.dtype.str) for path, leaf in paths
-    )
-    form = LossForm(loss, tree, named, padded, draws, quiet, precision)
+    chosen = [name for name, own in zip(names, learned, strict=True) if own]
+    named = tuple(Leaf(name, leaf.shape, leaf.dtype.str) for name, leaf in zip(chosen, leaves, strict=True))
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):
-        problem = Custom(form, start, jax.tree.map(lambda leaf: _as(leaf, dtype), stacked), known)
+        kept = Frozen(jax.device_put(frozen)) if frozen else None
+        form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
+        given = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
+        form = form._replace(by_row=_is_by_row(form, params, given))
+        problem = Custom(form, start, given, known)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
-        _check_scalar(form, params, problem.data)
-        if padded and quiet:
+        if padded and quiet and not form.by_row:
             _check_mean(loss, problem, params)
     return problem
 
@@ -182,7 +219,8 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
+def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
+    """Whether the loss is one number for each row of a batch; refused is what is neither that nor one number."""
     rows = jax.tree.map(lambda leaf: leaf[0], data[0] if form.padded else data)
     key = (jax.random.key(0),) if form.draws else ()
     try:
@@ -194,9 +232,11 @@ def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
             "JAX can trace, and data it fits."
         ) from cause
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+    by_row = shape == (count_rows_of(rows),)
+    if not (shape == () or by_row) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
-        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows.")
+        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows, or one for each row.")
+    return by_row
 
 
 def _check_mean(loss: Loss, problem: Custom, params: Params) -> None:

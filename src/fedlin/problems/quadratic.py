@@ -16,7 +16,8 @@ from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
@@ -84,9 +85,14 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 
-CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend)
+CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend, origin=(__name__, "CLOSED"))
 BY_GRADIENTS = Objective(
-    _loss, _grad, _divergence, _prox, fused=lambda form, work: descend_on_chip(form.A, form.b, work)
+    _loss,
+    _grad,
+    _divergence,
+    _prox,
+    fused=lambda form, work: descend_on_chip(form.A, form.b, work),
+    origin=(__name__, "BY_GRADIENTS"),
 )
 
 
@@ -156,7 +162,13 @@ class Quadratic(Problem):
 def quadratic(A: ArrayLike, b: ArrayLike, *, closed_form: bool = True) -> Quadratic:
     """f_i(x) = ½ xᵀA_i x - b_iᵀx with A of shape (m, d, d) and b of shape (m, d).
 
-    `closed_form=False` takes local steps one by one, as every other problem does.
+    Args:
+        A: A_i, symmetric, (m, d, d).
+        b: b_i, (m, d).
+        closed_form: Whether local steps are computed in closed form; if not, one by one, as in every other problem.
+
+    Returns:
+        The problem.
 
     >>> import numpy as np
     >>> problem = quadratic(np.array([[[2.0]], [[4.0]]]), np.array([[2.0], [10.0]]))

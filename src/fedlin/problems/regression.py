@@ -68,6 +68,17 @@ def least_squares(
     """The paper's instance: f_i = ½‖A_i x - b_i‖², b_i = A_i x_i + ε_i, entries of A_i ~ N(0, 1),
     x_i ~ N(u_i, 1) with u_i ~ N(0, α), ε_i ~ N(0, 0.5). Larger `alpha` means clients that differ more.
 
+    Args:
+        clients: m.
+        dim: d.
+        samples: Rows of each client.
+        alpha: α, the variance of u_i.
+        seed: What decides every draw.
+        closed_form: Whether local steps are computed in closed form; if not, one by one, as in every other problem.
+
+    Returns:
+        The problem.
+
     >>> least_squares(clients=3, dim=4, samples=10, seed=1)
     Quadratic(clients=3, dim=4, dtype=float64)
     """

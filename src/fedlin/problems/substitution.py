@@ -5,13 +5,14 @@ pooling by `fedlin.problems.convolution`, everything else as it was. Loops, bran
 one are built again around their changed bodies. Functions with derivatives of the user's own stay as they are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
+from fedlin.memory import inner_programs
 from fedlin.problems.convolution import Convolution, Window, convolve, pool
 
 Values = list[Any]
@@ -50,16 +51,7 @@ def _concerned(jaxpr: Jaxpr) -> bool:
 
 
 def _holds(equation: JaxprEqn) -> bool:
-    return equation.primitive.name in STRUCTURES and any(map(_concerned, _bodies(equation)))
-
-
-def _bodies(equation: JaxprEqn) -> Iterator[Jaxpr]:
-    for value in equation.params.values():
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, ClosedJaxpr):
-                yield part.jaxpr
-            elif isinstance(part, Jaxpr):
-                yield part
+    return equation.primitive.name in STRUCTURES and any(map(_concerned, inner_programs(equation)))
 
 
 def _evaluate(closed: ClosedJaxpr, arguments: Values) -> Values:

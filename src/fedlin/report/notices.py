@@ -6,10 +6,10 @@ from html import escape
 from fedlin.report.verdict import Notice, Verdict
 
 LEAD = (
-    "Each claim about FedLin was checked again with wrong methods in its place, which share a program with FedLin but "
-    "for one fault. ● the statement itself fails; ○ the statement lets the method pass, for the reason given, and it "
-    "is noticed because its rounds are not those of Algorithm 1; – it passes, for the reason given; a gap: the method "
-    "is not wrong there."
+    "Each claim was checked again with wrong methods in place of the right one, each with a single fault. ● the "
+    "statement itself fails; ○ the statement lets the method pass, for the reason given, and it is noticed because its "
+    "rounds are not those of Algorithm 1; – it passes, for the reason given; a gap: not tried, mostly as the fault is "
+    "none there."
 )
 MARKS = {"statement": "●", "premise": "○", "passes": "–", "slips": "!"}
 
@@ -78,7 +78,7 @@ def listing(verdict: Verdict) -> str:
         for one in verdict.notices
     )
     return (
-        f'<details id="{verdict.id}-notices"><summary>Wrong methods in FedLin\'s place</summary>'
+        f'<details id="{verdict.id}-notices"><summary>Wrong methods in place of the right one</summary>'
         '<div class="scroll"><table><thead><tr><th>Method</th><th></th>'
         f"<th>What gave it away, or why it passes</th></tr></thead><tbody>{rows}</tbody></table></div></details>"
     )

@@ -3,10 +3,7 @@
 from fedlin.theory import bounds, exact, lower_bound, splitting, staged, surrogate
 from fedlin.theory.certified_steps import certified
 from fedlin.theory.dissimilarity import dissimilarity
-from fedlin.theory.steps import (
-    client_feedback,
-    convex,
-    convex_last,
+from fedlin.theory.method_steps import (
     diana,
     ef21,
     fedac,
@@ -15,13 +12,18 @@ from fedlin.theory.steps import (
     fedsplit,
     flanp,
     gradient_tracking,
+    s_local_svrg,
+    scaffnew,
+)
+from fedlin.theory.steps import (
+    client_feedback,
+    convex,
+    convex_last,
     homogeneous,
     noisy,
     noisy_decaying,
     nonconvex,
     polyak_lojasiewicz,
-    s_local_svrg,
-    scaffnew,
     server_feedback,
     server_sparse,
     strongly_convex,

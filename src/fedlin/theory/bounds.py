@@ -1,20 +1,39 @@
 """What the theorems guarantee, as curves: index T is the bound after T rounds.
 
-`gap0` and `distance0` are the gap and the squared distance at the start. Every docstring begins with where its bound
-comes from, as those of `steps` do. Theorems and propositions without a name are those of Mitra et al., Linear
-Convergence in Federated Learning (NeurIPS 2021).
+Theorems and propositions are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021); the
+bounds of the other methods are in `method_bounds` and go by the same names here.
 """
 
-from math import e, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
 from fedlin.theory.certified_steps import certified_factors
-from fedlin.theory.steps import DECAY, fedpaq_start
+from fedlin.theory.method_bounds import convexity, fedcomgate, fedpaq, geometric, gradient_tracking, s_local_svrg
+from fedlin.theory.steps import DECAY
+
+__all__ = [
+    "certified",
+    "client_feedback",
+    "client_feedback_gap",
+    "convex",
+    "convex_last",
+    "fedcomgate",
+    "fedpaq",
+    "gradient_tracking",
+    "homogeneous",
+    "noisy",
+    "noisy_decaying",
+    "nonconvex",
+    "polyak_lojasiewicz",
+    "s_local_svrg",
+    "server_feedback",
+    "server_sparse",
+    "strongly_convex",
+]
 
 Array = NDArray[Any]
 
@@ -22,13 +41,21 @@ Array = NDArray[Any]
 def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
     """Theorem 1: gap_T ≤ (1 - 1/(6κ))^T gap_0.
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> strongly_convex(problem, rounds=2, gap0=1.0).round(4).tolist()
     [1.0, 0.9583, 0.9184]
     """
-    return _geometric(1 / (6 * problem.condition), rounds) * gap0
+    return geometric(1 / (6 * problem.condition), rounds) * gap0
 
 
 def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: float) -> Array:
@@ -52,7 +79,12 @@ def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: 
 def convex(problem: Problem, distances: Array) -> Array:
     """Theorem 2: f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²), for T = 1, 2, ...
 
-    `distances` are the squared distances measured after 0, 1, ... rounds; entry 0 of the bound is infinite.
+    Args:
+        problem: The problem, whose L and μ are used.
+        distances: The squared distances measured after 0, 1, ... rounds.
+
+    Returns:
+        The bound after 0, 1, ... rounds; infinite at 0.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -67,6 +99,15 @@ def convex(problem: Problem, distances: Array) -> Array:
 def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) -> Array:
     """Theorem 2: gap after T rounds ≤ gap_0/(c gap_0 T + 1), c = 1/(12 ‖x̄_1 - x*‖² L).
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+        distance0: ‖x̄_1 - x*‖², the squared distance at the start.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
@@ -80,7 +121,12 @@ def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) ->
 def nonconvex(problem: Problem, losses: Array) -> Array:
     """Theorem 3: min over the first T models of ‖∇f‖² ≤ (52L/T)(f(x̄_1) - f(x̄_{T+1})), for T = 1, 2, ...
 
-    `losses` are f after 0, 1, ... rounds; entry 0 of the bound is infinite.
+    Args:
+        problem: The problem, whose L and μ are used.
+        losses: f measured after 0, 1, ... rounds.
+
+    Returns:
+        The bound after 0, 1, ... rounds; infinite at 0.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -95,17 +141,35 @@ def nonconvex(problem: Problem, losses: Array) -> Array:
 def polyak_lojasiewicz(problem: Problem, rounds: int, gap0: float) -> Array:
     """Theorem 4: gap_T ≤ (1 - μ/(26L))^T gap_0, μ the Polyak-Łojasiewicz constant.
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> polyak_lojasiewicz(problem, rounds=2, gap0=1.0).round(4).tolist()
     [1.0, 0.9904, 0.9809]
     """
-    return _geometric(problem.polyak_lojasiewicz / (26 * problem.smoothness), rounds) * gap0
+    return geometric(problem.polyak_lojasiewicz / (26 * problem.smoothness), rounds) * gap0
 
 
 def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma_squared: float) -> Array:
     """Theorem 5: a_{t+1} ≤ (1 - η̄μ/2) a_t + 25 η̄² σ², a_t the mean squared distance.
+
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        distance0: ‖x̄_1 - x*‖², the squared distance at the start.
+        eta_bar: η̄ = η_iτ_i.
+        sigma_squared: σ², the variance of one stochastic gradient.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -113,7 +177,7 @@ def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma
     >>> noisy(problem, rounds=2, distance0=1.0, eta_bar=0.02, sigma_squared=0.1).round(4).tolist()
     [1.0, 0.991, 0.9821]
     """
-    shrink = 1 - eta_bar * _mu(problem) / 2
+    shrink = 1 - eta_bar * convexity(problem) / 2
     powers = shrink ** np.arange(rounds + 1)
     floor = 25 * eta_bar**2 * sigma_squared / (1 - shrink)
     return powers * distance0 + (1 - powers) * floor
@@ -124,6 +188,15 @@ def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_square
 
     Our own induction: with s = t + t_0 the theorem gives a_{t+1} ≤ (1 - 2/s) c/s + 400σ²/(μ²s²) ≤ c/s - c/s², which is
     at most c/(s + 1).
+
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        distance0: ‖x̄_1 - x*‖², the squared distance at the start.
+        sigma_squared: σ², the variance of one stochastic gradient.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -139,17 +212,35 @@ def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_square
 def server_sparse(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
     """Theorem 7: gap_T ≤ (1 - 1/(2δ(2+√δ)κ))^T gap_0.
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+        delta: δ of the compressor, d/k for TOP-k.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> server_sparse(problem, rounds=2, gap0=1.0, delta=4.0).round(4).tolist()
     [1.0, 0.9922, 0.9844]
     """
-    return _geometric(1 / (2 * delta * (2 + sqrt(delta)) * problem.condition), rounds) * gap0
+    return geometric(1 / (2 * delta * (2 + sqrt(delta)) * problem.condition), rounds) * gap0
 
 
 def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
     """Theorem 8: gap_T ≤ 2κ(1 - 1/(96δκ))^T gap_0.
+
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+        delta: δ of the compressor, d/k for TOP-k.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -157,7 +248,7 @@ def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) ->
     >>> server_feedback(problem, rounds=2, gap0=1.0, delta=4.0).round(4).tolist()
     [8.0, 7.9948, 7.9896]
     """
-    return 2 * problem.condition * _geometric(1 / (96 * delta * problem.condition), rounds) * gap0
+    return 2 * problem.condition * geometric(1 / (96 * delta * problem.condition), rounds) * gap0
 
 
 def client_feedback(
@@ -165,15 +256,27 @@ def client_feedback(
 ) -> Array:
     """Theorem 9: ‖x̄_{T+1} - x*‖² ≤ 2(1 - ¾η̄μ)^T ‖x̄_1 - x*‖² + (16/3)η̄(6/(δC) + δ)D/μ.
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        distance0: ‖x̄_1 - x*‖², the squared distance at the start.
+        eta_bar: η̄ = η_iτ_i.
+        delta: δ of the compressor, d/k for TOP-k.
+        C: C of the clients' dissimilarity.
+        D: D of the clients' dissimilarity.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> client_feedback(problem, 2, distance0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
     [2.0029, 2.0014, 1.9999]
     """
-    mu = _mu(problem)
+    mu = convexity(problem)
     floor = 16 / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
-    return 2 * _geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
+    return 2 * geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
 
 
 def client_feedback_gap(
@@ -181,19 +284,40 @@ def client_feedback_gap(
 ) -> Array:
     """Theorem 9's corollary: gap ≤ 2κ(1 - ¾η̄μ)^T gap_0 + (8L/3)η̄(6/(δC) + δ)D/μ.
 
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+        eta_bar: η̄ = η_iτ_i.
+        delta: δ of the compressor, d/k for TOP-k.
+        C: C of the clients' dissimilarity.
+        D: D of the clients' dissimilarity.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
     >>> client_feedback_gap(problem, 2, gap0=1.0, eta_bar=1e-3, delta=4.0, C=1.0, D=0.1).round(4).tolist()
     [8.0059, 7.9999, 7.9939]
     """
-    mu = _mu(problem)
+    mu = convexity(problem)
     floor = 8 * problem.smoothness / 3 * eta_bar * (6 / (delta * C) + delta) * D / mu
-    return 2 * problem.condition * _geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
+    return 2 * problem.condition * geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
 
 
 def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array:
     """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0.
+
+    Args:
+        problem: The problem, whose L and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+        steps: H, the local steps of every client.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -202,78 +326,3 @@ def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array
     [1.0, 0.2373, 0.0563]
     """
     return (1 - 1 / problem.condition) ** (steps * np.arange(rounds + 1)) * gap0
-
-
-def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: float, sigma_squared: float) -> Array:
-    """From memory, Theorem 1 of Reisizadeh et al. when all m clients answer, s_k = kτ + 1 and k counted from k_0:
-
-    E‖x_k - x*‖² ≤ (s_{k_0}/s_k)² ‖x_{k_0} - x*‖² + (C_1 τ + C_2 (τ - 1)²)/s_k + C_3 (τ - 1)/s_k², where
-    C_1 = 16σ²(1 + 2ω)/(μ²m), C_2 = 16eσ²/(μ²m), C_3 = 256eσ²L²(m + 2ω)/(μ⁴m).
-
-    >>> import numpy as np
-    >>> from fedlin.problems import quadratic
-    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
-    >>> fedpaq(problem, 2, distance0=1.0, tau=2, omega=0.0, sigma_squared=0.0).round(4).tolist()
-    [1.0, 0.889, 0.7955]
-    """
-    mu, m = problem.strong_convexity, problem.clients
-    s = (fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1
-    unit = 16 * sigma_squared / (mu**2 * m)
-    C_1, C_2 = unit * (1 + 2 * omega), unit * e
-    C_3 = 16 * e * unit * problem.condition**2 * (m + 2 * omega)
-    return np.asarray((s[0] / s) ** 2 * distance0 + (C_1 * tau + C_2 * (tau - 1) ** 2) / s + C_3 * (tau - 1) / s**2)
-
-
-def gradient_tracking(problem: Problem, rounds: int, gap0: float, server_step: float = 1.0) -> Array:
-    """Our proof, at `steps.gradient_tracking`'s steps: gap_T ≤ (1 - min{1, η_s}/(4κ))^T gap_0.
-
-    >>> import numpy as np
-    >>> from fedlin.problems import quadratic
-    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
-    >>> gradient_tracking(problem, rounds=2, gap0=1.0).round(4).tolist()
-    [1.0, 0.9375, 0.8789]
-    """
-    return _geometric(min(1.0, server_step) / (4 * problem.condition), rounds) * gap0
-
-
-def fedcomgate(
-    problem: Problem, rounds: int, gap0: float, spread0: float, omega: float = 0.0, server_step: float = 1.0
-) -> Array:
-    """Our proof, at `steps.fedcomgate`'s steps for ω ≤ 1/4: E gap_T ≤ (1 - aμ/2)^T (gap_0 + (a/4) S_0²), a = γη̄.
-
-    `spread0` is S_0², the mean of ‖∇f_i(x_0) - ∇f(x_0)‖²: what the δ_i, which begin at zero, have yet to learn.
-
-    >>> import numpy as np
-    >>> from fedlin.problems import quadratic
-    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
-    >>> fedcomgate(problem, rounds=2, gap0=1.0, spread0=16.0).round(4).tolist()
-    [1.25, 1.2109, 1.1731]
-    """
-    if omega > 1 / 4:
-        raise UnknownError(f"omega = {omega:g} is beyond what is proven for FedCOMGATE: use a quantiser with ω ≤ 1/4.")
-    a = min(1.0, server_step) / (4 * problem.smoothness * (1 + omega))
-    return _geometric(a * _mu(problem) / 2, rounds) * (gap0 + a / 4 * spread0)
-
-
-def s_local_svrg(problem: Problem, rounds: int, distance0: float, eta_bar: float, renewal: float) -> Array:
-    """Our proof, at `steps.s_local_svrg`'s steps: E‖x_T - x*‖² ≤ (1 - min{η̄μ, q}/2)^T (1 + (1 - q)/(100q)) ‖x_0 - x*‖².
-
-    The last factor is what the gap of the reference point weighs at the start, q being the method's `renewal`.
-
-    >>> import numpy as np
-    >>> from fedlin.problems import quadratic
-    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
-    >>> s_local_svrg(problem, rounds=2, distance0=1.0, eta_bar=0.02, renewal=0.5).round(4).tolist()
-    [1.01, 0.9999, 0.9899]
-    """
-    drop = min(eta_bar * problem.strong_convexity, renewal) / 2
-    return _geometric(drop, rounds) * (1 + (1 - renewal) / (100 * renewal)) * distance0
-
-
-def _mu(problem: Problem) -> float:
-    """μ = L/κ: asking for κ refuses a problem that is not strongly convex."""
-    return problem.smoothness / problem.condition
-
-
-def _geometric(drop: float, rounds: int) -> Array:
-    return np.asarray(np.exp(np.arange(rounds + 1) * np.log1p(-drop)))

@@ -25,6 +25,13 @@ class Dissimilarity(NamedTuple):
 def dissimilarity(problem: Problem, C: float | None = None) -> Dissimilarity:
     """The exact constants of a quadratic; C is twice the least possible unless given.
 
+    Args:
+        problem: A quadratic.
+        C: C, above the least possible; twice that unless given.
+
+    Returns:
+        C and the least D that goes with it.
+
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
     >>> dissimilarity(quadratic(np.ones((2, 1, 1)), np.array([[1.0], [-1.0]])))

@@ -25,6 +25,13 @@ from fedlin.problems.quadratic import Quadratic, quadratic
 def instance(L: float, b: ArrayLike = (0.0, 0.0)) -> Quadratic:
     """A_1 = I, A_2 = diag(L, 1), linear terms +b and -b; b = 0 gives both clients the same minimiser.
 
+    Args:
+        L: L, the condition number (μ = 1).
+        b: The linear term, (2,).
+
+    Returns:
+        The problem of two clients.
+
     >>> instance(14.0).condition
     14.0
     """
@@ -35,6 +42,12 @@ def instance(L: float, b: ArrayLike = (0.0, 0.0)) -> Quadratic:
 def repaired(L: float) -> Quadratic:
     """A_1 = diag(1, 1, L), A_2 = diag(L, 1, L): the paper's clients with the entry that its proof needs.
 
+    Args:
+        L: L, the condition number (μ = 1).
+
+    Returns:
+        The problem of two clients.
+
     >>> repaired(14.0).condition
     14.0
     """
@@ -44,14 +57,28 @@ def repaired(L: float) -> Quadratic:
 def rate(L: float) -> float:
     """1 - 8/(L + 1): a round of FedLin on `repaired` shrinks the second entry by no less, whatever H and a stable η.
 
-    >>> rate(15.0)
-    0.5
+    Args:
+        L: L, the condition number (μ = 1).
+
+    Returns:
+        The factor.
+
+    >>> rate(31.0)
+    0.75
     """
     return 1 - 8 / (L + 1)
 
 
 def eigenvalues(eta: ArrayLike, steps: int, L: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """λ_1 and λ_2 of the round map with H = `steps` local steps of size η.
+
+    Args:
+        eta: η, one or several.
+        steps: H, the local steps of both clients.
+        L: L, the condition number (μ = 1).
+
+    Returns:
+        λ_1 and λ_2, each in the shape of `eta`.
 
     >>> [value.round(4).tolist() for value in eigenvalues(0.1, 5, 14.0)]
     [-0.8063, 0.5905]
@@ -64,6 +91,14 @@ def eigenvalues(eta: ArrayLike, steps: int, L: float) -> tuple[NDArray[np.float6
 
 def third_eigenvalue(eta: ArrayLike, steps: int, L: float) -> NDArray[np.float64]:
     """λ_3 = (1 - ηL)^H, which `repaired` adds.
+
+    Args:
+        eta: η, one or several.
+        steps: H, the local steps of both clients.
+        L: L, the condition number (μ = 1).
+
+    Returns:
+        λ_3, in the shape of `eta`.
 
     >>> third_eigenvalue(0.1, 5, 14.0).round(4).tolist()
     -0.0102

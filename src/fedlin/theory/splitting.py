@@ -1,18 +1,23 @@
 """The round of FedSplit on quadratics as an affine map of (z_1, ..., z_m): whether it converges, and where to."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of
 from fedlin.problems.quadratic import Quadratic
 
-Array = NDArray[Any]
+Array = NDArray[np.float64]
 
 
 def inner_step(problem: Quadratic, s: float) -> float:
     """2/(L + μ + 2/s): the best step for f_i + ‖x - u‖²/(2s) when only L and μ are known.
+
+    Args:
+        problem: A quadratic.
+        s: The proximal parameter.
+
+    Returns:
+        The step size a.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -28,6 +33,15 @@ def round_map(problem: Quadratic, s: float, steps: int, start: str) -> Array:
 
     The inner steps leave y = prox + R^e (first - prox) with R = I - a(A_i + I/s): what the inner descent
     started from is never quite forgotten, and the sign of R^e decides which way the remainder pushes.
+
+    Args:
+        problem: A quadratic.
+        s: The proximal parameter.
+        steps: e, the inner gradient steps.
+        start: Where they begin: "u" for 2x̄ - z_i, "model" for x̄.
+
+    Returns:
+        The matrix, (md, md).
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -54,6 +68,12 @@ def round_map(problem: Quadratic, s: float, steps: int, start: str) -> Array:
 
 def spectral_radius(matrix: Array) -> float:
     """The largest magnitude of an eigenvalue: below 1 the map converges from everywhere.
+
+    Args:
+        matrix: The matrix of a linear map.
+
+    Returns:
+        The spectral radius.
 
     >>> import numpy as np
     >>> spectral_radius(np.diag([0.5, -2.0]))

@@ -14,16 +14,23 @@ from fedlin.problems.problem import Problem
 def stages(clients: int, first: int = 1) -> tuple[int, ...]:
     """n, 2n, 4n, ... clients from n = `first`, and then all of them.
 
+    Args:
+        clients: How many clients there are.
+        first: n, the clients of the first stage.
+
+    Returns:
+        How many clients each stage has.
+
     >>> stages(20, first=3)
     (3, 6, 12, 20)
     """
     count, total = positive_integer("first", first), positive_integer("clients", clients)
     if count > total:
         raise ArgumentError(f"first = {count} is more than the {total} clients: begin with fewer.")
-    found = [count]
-    while found[-1] < total:
-        found.append(min(2 * found[-1], total))
-    return tuple(found)
+    counts = [count]
+    while counts[-1] < total:
+        counts.append(min(2 * counts[-1], total))
+    return tuple(counts)
 
 
 def rounds(problem: Problem, accuracy: float, gap0: float, first: int = 1) -> tuple[int, ...]:
@@ -34,6 +41,15 @@ def rounds(problem: Problem, accuracy: float, gap0: float, first: int = 1) -> tu
     clients draw their data from one law: V/m is left of the m clients before it, m ≥ n/2, and f_m and f_n differ by at
     most (1 - m/n)(V/(n - m) + V/m) ≤ 2V/n wherever one looks, at the model and at f_n's minimiser. So all stages
     but the first take ln(6κ)/(-ln(1 - 1/(4κ))) rounds, about 4κ ln(6κ), however many clients there are.
+
+    Args:
+        problem: The problem, whose L and μ are used.
+        accuracy: V.
+        gap0: The gap of the first stage's f_n at the start.
+        first: n, the clients of the first stage.
+
+    Returns:
+        The rounds of each stage.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic

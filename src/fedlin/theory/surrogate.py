@@ -4,19 +4,26 @@ On quadratics one round of either is a step η of gradient descent on f̃ with f
 so they end at f̃'s minimiser and not at f's.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic, quadratic
 
-Array = NDArray[Any]
+Array = NDArray[np.float64]
 
 
 def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -> Quadratic:
     """Proposition 1: Q_i = Σ_{l<τ_i} (I - η(A_i + βI))^l; β = 0 is FedAvg.
+
+    Args:
+        problem: A quadratic.
+        tau: τ_i: one number for all clients, or one for each.
+        eta: η, one step size for all clients.
+        beta: β of FedProx.
+
+    Returns:
+        The problem that the method minimises instead.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic
@@ -32,6 +39,14 @@ def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -
 
 def fednova(problem: Quadratic, tau: ArrayLike, eta: float) -> Quadratic:
     """Proposition 2: Q_i = α_i Σ_{l<τ_i} (I - ηA_i)^l, α_i = mean(τ)/τ_i.
+
+    Args:
+        problem: A quadratic.
+        tau: τ_i: one number for all clients, or one for each.
+        eta: η, one step size for all clients.
+
+    Returns:
+        The problem that the method minimises instead.
 
     >>> import numpy as np
     >>> from fedlin.problems import quadratic

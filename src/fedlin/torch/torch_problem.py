@@ -18,10 +18,12 @@ from fedlin.checks import nonnegative, one_of, positive_integer
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.fingerprint import fingerprint
+from fedlin.problems.metrics import Evaluate, Metric
 from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.torch.bridge import ask_torch
 from fedlin.torch.client_rows import AllRows, Batches
+from fedlin.torch.evaluation import evaluate_module
 from fedlin.torch.host import Host, Work
 from fedlin.torch.module_checks import check_module, draws_numbers, read_clients, try_clients, works_together
 from fedlin.torch.slopes import PRECISIONS, Loss, Slopes, gradients
@@ -58,6 +60,19 @@ class TorchProblem(Problem):
         module = copy.deepcopy(self._host.module)
         module.load_state_dict(self.state_dict(x))
         return module
+
+    def model(self, x: ArrayLike) -> nn.Module:
+        return self.module(x)
+
+    def evaluator(self, metrics: Mapping[str, Metric], test: Any) -> Evaluate:
+        (rows,) = read_clients([test], next(self._host.module.parameters()), None)
+        module = copy.deepcopy(self._host.module)
+
+        def load(x: ArrayLike) -> nn.Module:
+            module.load_state_dict(self.state_dict(x))
+            return module
+
+        return evaluate_module(metrics, load, self.start, rows)
 
     def state_dict(self, x: ArrayLike) -> dict[str, Tensor]:
         """The flat model `x` as a state dict: fixed parameters and buffers as they were given."""

@@ -3,8 +3,9 @@
 All connections of a federation end at the server, which passes messages on by the names in their headers. FLARE lets a
 site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
 this filter a message is dropped unless the certificate of the connection it came on allows it: a site's message has to
-be for the server, in the site's own name, and no command of FLARE's network manager; who is not a site in the server's
-settings, be it that it was one, is not heard at all. The settings are those of the latest run.
+be for the server, in the site's own name, no longer than the run needs, and no command of FLARE's network manager; who
+is not a site in the server's settings, be it that it was one, is not heard at all. The settings are those of the latest
+run.
 """
 
 import logging
@@ -18,8 +19,11 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
 
 from fedlin.audit import AuditTrail
+from fedlin.transports.message_limit import PartCounter, read_limit
+from fedlin.transports.registrations import record_registration
 
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
 _COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
@@ -28,15 +32,21 @@ _log = logging.getLogger(__name__)
 
 
 class SiteFilter(FLComponent):  # type: ignore[misc] # FLARE has no types
-    """Installs the filter when the server starts."""
+    """Installs the filter when the server starts, and writes down when a site's process registers."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """FLARE's hook."""
         if event_type == EventType.SYSTEM_START:
-            kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
             core = fl_ctx.get_engine().get_cell().core_cell
             host = core.identity_resolver.resolve(_SERVER)
-            core.add_incoming_filter("*", "*", _Filter(host, kit / "federation.toml").check)
+            core.add_incoming_filter("*", "*", _Filter(host, _kit(fl_ctx) / "federation.toml").check)
+        elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
+            name = fl_ctx.get_peer_context().get_identity_name()
+            record_registration(_kit(fl_ctx), str(name))
+
+
+def _kit(fl_ctx: Any) -> Path:
+    return Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
 
 
 class _Filter:
@@ -48,6 +58,7 @@ class _Filter:
         self._read: tuple[float, set[str]] = (0.0, set())
         self._trail = AuditTrail(settings.parent)
         self._told: dict[tuple[str, str], float] = {}
+        self._parts = PartCounter()
 
     def sites(self) -> set[str] | None:
         """The names in the settings' table of sites; None before the first run."""
@@ -75,10 +86,24 @@ class _Filter:
             str(header(MessageHeaderKey.DESTINATION)),
             request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,
         )
+        if reason is None and "@" not in sender:
+            reason = self._too_long(sender, message)
         if reason is None:
             return None
         self._tell(sender, reason)
         return Message()
+
+    def _too_long(self, sender: str, message: Message) -> str | None:
+        header = message.get_header
+        stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
+        return self._parts.check(
+            sender,
+            "" if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL) else str(stream),
+            len(message.payload or b""),
+            declared=int(header(StreamHeaderKey.SIZE) or 0),
+            final=kind == StreamDataType.FINAL,
+            limit=read_limit(self.settings.parent),
+        )
 
     def _tell(self, sender: str, reason: str) -> None:
         """Log and write down what was dropped; the same again at most once a minute, so that no one can fill a disk."""
@@ -103,9 +128,10 @@ def refusal(sender: str, site: bool, origin: str, destination: str, command: boo
     """
     family = origin.partition(".")[0]
     if command:
-        return "it is a command to FLARE's processes"
+        return f"it is a command to FLARE's process {destination}"
     if destination.partition(".")[0] != _SERVER:
-        return f"it is for {destination}, and sites reach the server alone"
+        forged = "" if family == sender else f" in the name of {origin}"
+        return f"it is for {destination}{forged}, and sites reach the server alone"
     if site:
         return None if family == sender else f"it is in the name of {origin}"
     if "@" in sender:  # FLARE's users, who have names of their own in every session

@@ -618,7 +618,7 @@ def test_the_log_tells_rounds_and_events_and_nothing_of_the_data(tmp_path: Path)
     assert [line["round"] for line in rounds] == [1, 2, 3]
     assert set(rounds[0]) == {
         "round", "move", "gradient", "bytes_up", "bytes_down", "wire_up", "wire_down", "gradients", "seconds",
-        "answered", "late", "stale", "attempts", "time",
+        "answered", "late", "stale", "attempts", "took", "time",
     }  # fmt: skip
     assert [line["event"] for line in lines if "event" in line] == ["began", "delivered"]
     assert [line["wire_up"] for line in rounds] == result.wire_up[1:].tolist()

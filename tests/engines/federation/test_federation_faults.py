@@ -146,6 +146,18 @@ def test_the_first_upload_to_stand_out_is_the_one_named(culprit: int) -> None:
     assert (suspect.client, suspect.round) == ("abc"[culprit], 20)
 
 
+def test_who_comes_late_does_not_stand_out() -> None:
+    """Where sites send what changed, their first uploads are far larger than later ones, whenever they come."""
+    norms = UploadNorms()
+    for number in range(20):
+        sizes = {"a": 100.0 * 0.5**number, "b": 80.0 * 0.5**number}
+        late = {"late": 120.0} if number == 15 else {}
+        assert norms.enter(number, {"gradient": {**sizes, **late}}) is None
+    poisoned = norms.enter(20, {"gradient": {"a": 1e-4, "b": 1e-4, "new": 1e6}})
+    assert poisoned is not None
+    assert poisoned.client == "new"
+
+
 # Weights.
 
 

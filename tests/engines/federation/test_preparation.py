@@ -8,13 +8,15 @@ import pytest
 
 import fedlin
 from fedlin import data
+from fedlin.audit import AuditTrail
 from fedlin.data import Preparation, RawTable, Recipe
 from fedlin.engines.federation import Client, Policy, wire
+from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.preparation import FILE, TableClient, prepare_sites
 from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import FederationError
 from fedlin.transports.loopback import Loopback
-from hospitals import hospital_rows
+from hospital_table import hospital_rows
 
 ROWS = hospital_rows()[:400]
 COLUMNS = {name: np.array([row[name] for row in ROWS], object) for name in ROWS[0]}
@@ -85,6 +87,15 @@ def test_rounds_before_preparing_are_refused_and_no_row_is_in_an_error() -> None
         header, rest = wire.read_message(reply)
         assert header.kind == Kind.REFUSED
         assert "DataError" in wire.read_facts(wire.read_reply(rest)[1])["reason"]
+
+
+def test_a_site_with_a_privacy_budget_tells_no_summary_and_writes_down_what_was_asked(tmp_path: Path) -> None:
+    client = site(PART.indices[0])
+    client.audit, client.limits = AuditTrail(tmp_path), Limits(epsilon=1.0)
+    with pytest.raises(FederationError, match="first does not prepare its table: summaries are told without noise"):
+        prepare_sites(Loopback({"first": client.handle}), Recipe(), expect=["first"], policy=PATIENCE)
+    (entry,) = client.audit.entries()
+    assert (entry.facts["kind"], entry.facts["answer"]) == ("SUMMARISE", "REFUSED")
 
 
 def test_a_site_that_is_not_there_or_differs_is_named() -> None:

@@ -90,7 +90,7 @@ def test_a_round_copies_only_the_cohort() -> None:
             made, problem, PLAN, 5, seed=0, x0=None, participation=50 / clients, weights=None, stop=None
         )
         site = ClientProgram(problem.objective, None, None)
-        shape = ProgramKey(structure(made), False, site, 10, 4, member.cohort, member.every > 1)
+        shape = ProgramKey(structure(made), False, site, 10, 4, member.cohort, member.when)
         with precision(problem.dtype):
             numbers = (np.int32(RUNNING), np.int32(1), np.int32(4))
             compiled = program(shape).lower(member.inputs(0, 4), member.state(), *numbers).compile()

@@ -18,8 +18,8 @@ from fedlin.problems.quadratic import Quadratic
 
 Array = NDArray[Any]
 Gradients = Callable[[Array], Array]  # ∇f_i at (clients, rounds, d) points, client by client
-PLAYED = 1000
-SMALL = 1e-6  # of the first move: a shorter one is near rounding and is not compared
+PLAYED = 1500
+SMALL = 1e-4  # of the first move: a shorter one is near rounding and counts as this long
 AGREE = 1e-5  # by how much a round may differ from Algorithm 1, relative to its length
 
 
@@ -48,10 +48,12 @@ def departure(
         up: The clients' sparsification, line 11.
         down: The server's, line 14.
         gradients: ∇f_i, where the problem is neither quadratic nor logistic.
-        played: How many rounds have their local steps taken, evenly spread over a longer run.
+        played: How many rounds have their local steps taken: of a longer run the first half as many, and others at
+            random, so that a fault in every so many rounds does not fall between them.
 
     Returns:
-        The largest ‖x̄_{t+1} - Algorithm 1's‖ over the length of Algorithm 1's move, and the round it is found in.
+        The largest ‖x̄_{t+1} - Algorithm 1's‖ over the length of Algorithm 1's move, and the round it is found in. A
+        move counts as at least SMALL times the first.
     """
     slopes = gradients or _gradients(problem)
     here, after = models[:-1], models[1:]
@@ -62,7 +64,7 @@ def departure(
     own = slopes(np.broadcast_to(here, (problem.clients, *here.shape)))
     mean = own.mean(axis=0) if up is None else _sparsified(own, up).mean(axis=0)
     g = mean if down is None else _sparsified(mean[None], down)[0]
-    chosen = np.unique(np.linspace(0, rounds - 1, played).astype(int)) if rounds > played else np.arange(rounds)
+    chosen = rounds_to_play(rounds, played)
     x = np.broadcast_to(here[chosen], (problem.clients, len(chosen), here.shape[1])).copy()
     shift = g[chosen] - own[:, chosen]
     for step in range(int(tau.max())):  # line 5
@@ -71,10 +73,18 @@ def departure(
     expected = x.mean(axis=0)  # line 9
     length = np.linalg.norm(expected - here[chosen], axis=1)
     apart = np.linalg.norm(expected - after[chosen], axis=1)
-    compared = length >= SMALL * length[0]
-    share = np.where(compared, apart / np.where(compared, length, 1), 0)
+    share = apart / np.maximum(length, SMALL * length[0])
     worst = int(np.argmax(share))
     return float(share[worst]), int(chosen[worst]) + 1
+
+
+def rounds_to_play(rounds: int, played: int) -> NDArray[np.int64]:
+    """Which rounds of a run are played, in order."""
+    if rounds <= played:
+        return np.arange(rounds)
+    early = played // 2
+    late = np.random.default_rng(0).choice(np.arange(early, rounds), played - early, replace=False)
+    return np.concatenate([np.arange(early), np.sort(late)])
 
 
 def _sparsified(vectors: Array, link: TopK) -> Array:

@@ -9,6 +9,7 @@ FedAvg's choice: with one τ for all clients it takes its steps. Formats are cho
 whole numbers. `python -m benchmarks.tune_bytes` tunes all again.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from fedlin import algorithms
@@ -46,40 +47,47 @@ def _formats(variants: Variants, *vectors: tuple[Kinds, Kinds]) -> Variants:
 
 
 V, C, S = (VALUE,), (CHANGE,), (OWN,)  # a message of one vector; of S the method sends it as it likes
-
-
-METHODS: dict[str, Variants] = {
-    SMALL: _alone(
-        algorithms.fedlin(
-            uplink=innovation(SPARSE), downlink=LEVELS, model_uplink=error_feedback(SPARSE), model_downlink=LEVELS
-        )
-    ),
-    FLOAT16: _alone(algorithms.fedlin(uplink=innovation(HALF), downlink=HALF, model_uplink=HALF, model_downlink=HALF)),
-    PAPER[0]: _alone(algorithms.fedlin()),
-    PAPER[1]: {f"TOP-{k}": algorithms.fedlin(downlink=plain(top_k(k))) for k in SPARSITY},
-    PAPER[2]: {"TOP-50": algorithms.fedlin(uplink=error_feedback(top_k(50)))},
-    "FedLin, everywhere": {f"TOP-{k}": algorithms.compressed(k) for k in SPARSITY},
-    "Scaffnew": _formats(_alone(algorithms.scaffnew()), (V, V)),
-    "SCAFFOLD": _formats(_alone(algorithms.scaffold()), (V + V, C + C)),
-    "gradient tracking": _formats(_alone(algorithms.gradient_tracking()), (V, V), (V, ())),
-    "FedCOMGATE": _formats(
-        {name: algorithms.fedcomgate(quantiser) for name, quantiser in QUANTISERS.items()}, (V, S), (V, ())
-    ),
-    "S-Local-SVRG": _formats({f"q = {q:g}": algorithms.s_local_svrg(q) for q in (0.5, 0.9)}, (V, V), (V, V)),
-    "FedSplit": _formats(_alone(algorithms.fedsplit()), (V, C)),
-    "FedAc": _formats(_alone(algorithms.fedac()), (V + V, V + V)),
-    "EF21": _formats({f"TOP-{k}": algorithms.ef21(top_k(k)) for k in SPARSITY}, (V, S)),
-    # α below 1/(1 + ω) = k/d, d being 100 and 123
-    "DIANA": _formats({f"{k} random": algorithms.diana(rand_k(k, unbiased=True), k / 125) for k in SPARSITY}, (V, S)),
-    "gradient descent": _formats(_alone(algorithms.gradient_descent()), (V, V)),
-    "FedAvg": _alone(algorithms.fedprox(0.0)),  # which it is, and one program less to compile
-    "FedProx": {f"β = {beta:g}": algorithms.fedprox(beta) for beta in (0.1, 1.0, 10.0)},
-    "FedNova": _alone(algorithms.fednova()),
-    "FedPAQ": {name: algorithms.fedpaq(quantiser) for name, quantiser in QUANTISERS.items()},
-}
 WITHOUT_LOCAL_STEPS = ("FedSplit", "EF21", "DIANA", "gradient descent")
 ELSE_DESCENT = ("FedAvg", "FedProx", "FedNova")  # gradient descent if τ = 1
 STEPS = (0.1, 0.3, 0.6, 1.0, 1.5)  # c
+
+
+@cache
+def methods() -> dict[str, Variants]:
+    """Every method by its name, each with the variants that it has to choose from."""
+    return {
+        SMALL: _alone(
+            algorithms.fedlin(
+                uplink=innovation(SPARSE), downlink=LEVELS, model_uplink=error_feedback(SPARSE), model_downlink=LEVELS
+            )
+        ),
+        FLOAT16: _alone(
+            algorithms.fedlin(uplink=innovation(HALF), downlink=HALF, model_uplink=HALF, model_downlink=HALF)
+        ),
+        PAPER[0]: _alone(algorithms.fedlin()),
+        PAPER[1]: {f"TOP-{k}": algorithms.fedlin(downlink=plain(top_k(k))) for k in SPARSITY},
+        PAPER[2]: {"TOP-50": algorithms.fedlin(uplink=error_feedback(top_k(50)))},
+        "FedLin, everywhere": {f"TOP-{k}": algorithms.compressed(k) for k in SPARSITY},
+        "Scaffnew": _formats(_alone(algorithms.scaffnew()), (V, V)),
+        "SCAFFOLD": _formats(_alone(algorithms.scaffold()), (V + V, C + C)),
+        "gradient tracking": _formats(_alone(algorithms.gradient_tracking()), (V, V), (V, ())),
+        "FedCOMGATE": _formats(
+            {name: algorithms.fedcomgate(quantiser) for name, quantiser in QUANTISERS.items()}, (V, S), (V, ())
+        ),
+        "S-Local-SVRG": _formats({f"q = {q:g}": algorithms.s_local_svrg(q) for q in (0.5, 0.9)}, (V, V), (V, V)),
+        "FedSplit": _formats(_alone(algorithms.fedsplit()), (V, C)),
+        "FedAc": _formats(_alone(algorithms.fedac()), (V + V, V + V)),
+        "EF21": _formats({f"TOP-{k}": algorithms.ef21(top_k(k)) for k in SPARSITY}, (V, S)),
+        # α below 1/(1 + ω) = k/d, d being 100 and 123
+        "DIANA": _formats(
+            {f"{k} random": algorithms.diana(rand_k(k, unbiased=True), k / 125) for k in SPARSITY}, (V, S)
+        ),
+        "gradient descent": _formats(_alone(algorithms.gradient_descent()), (V, V)),
+        "FedAvg": _alone(algorithms.fedprox(0.0)),  # which it is, and one program less to compile
+        "FedProx": {f"β = {beta:g}": algorithms.fedprox(beta) for beta in (0.1, 1.0, 10.0)},
+        "FedNova": _alone(algorithms.fednova()),
+        "FedPAQ": {name: algorithms.fedpaq(quantiser) for name, quantiser in QUANTISERS.items()},
+    }
 
 
 class Choice(NamedTuple):

@@ -152,23 +152,24 @@ class WrongClient(NamedTuple):
     rho: Vector  # ρ_{i,t}
 
 
-def _number(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
+    """A number as it is, to be named as one of a method's."""
     return float(value)
 
 
 @factory(
-    direction=_number,
-    length=_number,
-    correction=_number,
-    stale=_number,
-    skew=_number,
-    right_until=_number,
-    largest=_number,
-    emptied=_number,
-    up_entries=_number,
-    up_memory=_number,
-    down_entries=_number,
-    down_memory=_number,
+    direction=number,
+    length=number,
+    correction=number,
+    stale=number,
+    skew=number,
+    right_until=number,
+    largest=number,
+    emptied=number,
+    up_entries=number,
+    up_memory=number,
+    down_entries=number,
+    down_memory=number,
 )
 def faulty(
     *,

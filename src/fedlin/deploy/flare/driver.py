@@ -5,6 +5,7 @@ that was killed. The state of a run is therefore ours: the server's and each sit
 goes on from there.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
@@ -15,6 +16,7 @@ from typing import Any
 
 from fedlin.deploy.flare.kits import ADMIN
 from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.settings import NAME
 
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
 RECENT = 10.0  # seconds in which a site that is connected has been heard of, several times over
@@ -33,6 +35,7 @@ class Driver:
         self.ended: str | None = None  # what FLARE says of the latest job that is over
         self.outcome: dict[str, Any] | None = None  # what that job wrote about how the run ended
         self.awaited: str | None = None  # who is missing for a job to run
+        self.other: str | None = None  # a job that runs with other settings than these
         self._session: Any = None
         self._job_id: str | None = None
         self._idle = time.monotonic()  # since when no job runs
@@ -50,6 +53,8 @@ class Driver:
                 self.outcome = self._outcome(session, self._job_id)
                 self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
+            if not self.submissions and self._adopt():
+                return True
             present = self.present()
             if self._enough(present):
                 self._job_id = session.submit_job(str(self.job))
@@ -61,6 +66,33 @@ class Driver:
             self.forget()
             self.awaited = "the server"
         return False
+
+    def _adopt(self) -> bool:
+        """Attend to a job that runs already, sent before whoever sent it went away; whether there is one."""
+        self._job_id = next(iter(self.running_jobs()), None)
+        if self._job_id is None:
+            return False
+        answer = self.ask({"events": 0})
+        own = hashlib.sha256((self.job / "app" / "config" / NAME).read_bytes()).hexdigest()
+        if answer is not None and answer["settings"] == own:
+            return True
+        if answer is not None:
+            self.other = self._job_id
+        self._job_id = None
+        return answer is not None
+
+    def running_jobs(self) -> list[str]:
+        """The ids of the jobs that run, as FLARE's server says: one that crashed with it may be among them."""
+        return [str(job["job_id"]) for job in self.session().list_jobs() if str(job["status"]) == "RUNNING"]
+
+    def stop(self) -> list[str]:
+        """End the jobs that run; which those were."""
+        ended = []
+        for job in self.running_jobs():
+            with suppress(Exception):  # one of a server that crashed
+                self.session().abort_job(job)
+                ended.append(job)
+        return ended
 
     def present(self) -> set[str]:
         """The sites that are connected."""

@@ -21,6 +21,7 @@ from fedlin.deploy.flare.authority import ORGANISATION, ROOT, Authority, make_ke
 from fedlin.deploy.flare.job import CLIENT, CONTROLLER, EXECUTOR, SERVER
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError
+from fedlin.transports.message_limit import LARGEST_FRAME
 
 Kind = Literal["server", "client"]
 ADMIN = "admin@fedlin.local"
@@ -124,7 +125,8 @@ def configure(kit: Path, kind: Kind) -> None:
     """Set up what FLARE reads when it starts, wherever the kit was copied and whichever version of fedlin made it."""
     kit.chmod(0o700)
     within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
-    _write(kit / "local" / "comm_config.json", {"internal": within})
+    frames = [[f"grpc.max_{way}_message_length", LARGEST_FRAME] for way in ("send", "receive")]
+    _write(kit / "local" / "comm_config.json", {"internal": within, "grpc": {"options": frames}})
     _configure_logs(kit / "local")
     _write(kit / "local" / "authorization.json", {"format_version": "1.0", "permissions": _RIGHTS[kind]})
     if kind == "server":

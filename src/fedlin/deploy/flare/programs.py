@@ -8,6 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
+
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
 from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
@@ -19,9 +22,12 @@ from fedlin.deploy.status import read_status
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
 from fedlin.engines.federation.client import failure_reply
-from fedlin.engines.federation.preparation import TableClient, prepare_sites
+from fedlin.engines.federation.handshake import Handshake
+from fedlin.engines.federation.preparation import LARGEST, TableClient, prepare_sites
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.problems.problem import Problem
+from fedlin.transports.message_limit import write_limit
+from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
@@ -65,6 +71,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     start = starting_model(kit, sent, settings)
     dim = settings.dim
     if settings.prepare is not None:
+        write_limit(kit, LARGEST)
         prepared = prepare_sites(
             transport, settings.prepare, expect=settings.sites, policy=settings.policy, folder=place / STATE
         )
@@ -73,6 +80,9 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
         dim = prepared.dim
         _log.info("prepared %s", "; ".join(prepared.preparation.notes))
         _log.info("preparing took %d bytes up and %d down", prepared.bytes_up, prepared.bytes_down)
+    dtype = np.dtype(settings.dtype or ("float64" if start is None else start.dtype))
+    size = start.size if start is not None else dim
+    write_limit(kit, max(wire.TEXT_LIMIT, Handshake(settings.algorithm, size or 0, dtype).largest_upload))
     try:
         return serve(
             settings.algorithm,
@@ -81,7 +91,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             settings.rounds,
             dim=dim if start is None else None,
             x0=start,
-            dtype=settings.dtype or "float64",
+            dtype=dtype,
             seed=settings.seed,
             stop=settings.stop,
             policy=settings.policy,
@@ -101,13 +111,21 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
 
 
 def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer."""
+    """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer.
+
+    Sites that registered since this job began were started again, and the job has no process there.
+    """
     status = read_status(present_run(Path(folder)))
+    begun = psutil.Process().create_time()
+    returned = {name for name, when in read_registrations(Path(folder)).items() if when > begun}
+    text = (Path(folder) / NAME).read_bytes() if (Path(folder) / NAME).is_file() else b""
     return {
+        "settings": hashlib.sha256(text).hexdigest(),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
         "events": status.events[int(asked.get("events", 0)) :],
-        "silent": [row.name for row in status.sites if row.state.startswith("silent")],
+        "silent": (silent := [row.name for row in status.sites if row.state.startswith("silent")]),
+        "returned": [name for name in silent if name in returned],
     }
 
 
@@ -178,7 +196,7 @@ def load_table_client(name: str, kit: Path, settings: FederationSettings) -> Tab
     def build(preparation: Preparation) -> Client:
         return _client(own, own["problem"](preparation), kit, settings, float(table.rows))
 
-    return TableClient(table, build, folder=kit / STATE)
+    return TableClient(table, build, folder=kit / STATE, audit=AuditTrail(kit))
 
 
 def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:

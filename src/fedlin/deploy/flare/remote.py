@@ -1,6 +1,5 @@
 """A federation on many machines: what runs on each of them, and on that of who sends the job."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.connection import check_connection
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.processes import PROGRAMS, Process
+from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.site_record import SiteRecord, read_record
@@ -97,11 +97,16 @@ def attend(project: Project, say: Say) -> dict[str, Any]:
                     return {"status": "failed", "error": f"{quick} jobs in a row ended at once: see the server's log."}
             submitted, driver.ended = driver.submissions, None
             running = driver.advance()
+            if driver.other is not None:
+                raise DeployError(
+                    f"job {driver.other} runs with other settings: wait for its end, or end it with fedlin federation "
+                    "stop; what it has done is saved."
+                )
             if driver.submissions > submitted:
                 begun = time.monotonic()
             if driver.awaited:
                 screen.tell(f"waiting for {driver.awaited}")
-            elif running and (back := driver.returned(_show(driver, screen, events))):
+            elif running and (back := _show(driver, screen, events)):
                 screen.tell(f"{', '.join(sorted(back))} is back: the job is sent again, and goes on with it")
                 driver.resubmit()
             time.sleep(_POLL)
@@ -111,7 +116,7 @@ def attend(project: Project, say: Say) -> dict[str, Any]:
 
 
 def _show(driver: Driver, screen: Screen, events: list[dict[str, Any]]) -> set[str]:
-    """Show what the running job says of itself; the sites that do not answer in it."""
+    """Show what the running job says of itself; the sites that do not answer in it and are there again."""
     answer = driver.ask({"events": len(events)})
     if answer is None:
         screen.tell("the job starts")
@@ -119,21 +124,12 @@ def _show(driver: Driver, screen: Screen, events: list[dict[str, Any]]) -> set[s
     events += answer["events"]
     progress, awaiting = answer["progress"], answer["awaiting"]
     screen.show(Progress(**progress) if progress else None, Awaiting(**awaiting) if awaiting else None, events)
-    return set(answer["silent"])
-
-
-def site_name(kit: Path) -> str:
-    """The name of the site whose kit this is."""
-    try:
-        name: str = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
-    except (OSError, ValueError, KeyError) as error:
-        raise DeployError(f"{kit} is not a site's folder: copy one that fedlin federation init wrote.") from error
-    return name
+    return set(answer["returned"]) | driver.returned(set(answer["silent"]))
 
 
 def _process(kit: Path) -> Process:
-    if (kit / "startup" / "fed_server.json").is_file():
+    if is_server(kit):
         return Process(kit, "server", "server", PROGRAMS["server"])
-    if (kit / "startup" / "fed_client.json").is_file():
+    if is_site(kit):
         return Process(kit, "client", site_name(kit), PROGRAMS["client"])
     raise DeployError(f"{kit} is neither a server's nor a site's folder: copy one that fedlin federation init wrote.")

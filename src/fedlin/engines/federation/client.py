@@ -118,17 +118,8 @@ class Client:
             reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
             reply = failure_reply(header, request, error)
-        if self.audit is not None:
-            self._record(header, phase, request, reply)
+        record_request(self.audit, header, phase, request, reply)
         return reply
-
-    def _record(self, header: Header, phase: str, request: bytes, reply: bytes) -> None:
-        """Write down what was asked and what became of it."""
-        assert self.audit is not None
-        answered, rest = wire.read_message(reply)
-        place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
-        facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
-        self.audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
@@ -222,6 +213,16 @@ class Client:
                 "the message belongs to a run of another algorithm, dimension or precision than "
                 f"{self.handshake.facts}: start server and client with the same settings."
             )
+
+
+def record_request(audit: AuditTrail | None, header: Header, phase: str, request: bytes, reply: bytes) -> None:
+    """Write down what was asked and what became of it, where there is a trail."""
+    if audit is None:
+        return
+    answered, rest = wire.read_message(reply)
+    place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
+    facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
+    audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
 
 
 def failure_reply(header: Header, request: bytes, error: Exception) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlin.engines import checkpoint
 from fedlin.engines.federation.handshake import Handshake
-from fedlin.errors import CheckpointError, FederationError
+from fedlin.errors import CheckpointError, FederationError, WireError
 
 ROOT = bytes(8)  # the parent of a state that went on from nothing
 DEPTH = 2  # rounds that can be replayed
@@ -103,10 +103,11 @@ class ClientStates:
     def _read(self, path: Path) -> SavedState | None:
         try:
             arrays = checkpoint.read(path, self._identity)
-        except CheckpointError:
+            return None if arrays is None else self._restore(arrays)
+        except (CheckpointError, KeyError, ValueError, TypeError, WireError):
             return None
-        if arrays is None:
-            return None
+
+    def _restore(self, arrays: dict[str, Any]) -> SavedState:
         number, opening, phase = (int(value) for value in arrays["place"])
         like = self._like(bool(opening), phase)
         leaves = [arrays[f"leaf{i}"] for i in range(len(jax.tree.leaves(like)))]

@@ -14,6 +14,7 @@ from fedlin.engines.federation.wire import VERSION
 from fedlin.engines.messages import PhaseShape, RoundShapes, trace_rounds
 from fedlin.engines.phase import ClientProgram
 from fedlin.errors import ArgumentError, WireError
+from fedlin.payloads import size
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective
 
@@ -63,6 +64,11 @@ class Handshake:
         """The messages and states of every phase."""
         with precision(self.dtype):
             return _shapes(self.algorithm, self.dim, self.dtype)
+
+    @property
+    def largest_upload(self) -> int:
+        """The bytes of the longest upload of any phase."""
+        return max(size(phase.up).total for phase in (*self.shapes.opening, *self.shapes.later))
 
     def phase(self, opening: bool, number: int) -> PhaseShape:
         """What phase `number` sends, in the first round of a run or in a later one."""

@@ -133,7 +133,7 @@ class Ledger:
             self.run, self.spent = bytes.fromhex(saved["run"]), float(saved["spent"])
             if self._counts is not None and self._counts.exists():
                 self._requests.update(int(line) for line in self._counts.read_text(encoding="ascii").split())
-        except (ValueError, KeyError, TypeError) as cause:
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as cause:
             raise CheckpointError(
                 f"{self.path} or {COUNTS} beside it cannot be read, and they tell what was spent of this site's "
                 "limits: put back a copy, or remove both if nothing was spent."

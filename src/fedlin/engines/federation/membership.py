@@ -106,7 +106,7 @@ def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
 
 
 def _weight(value: object, approved: float | None) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value) or value <= 0:
+    if not isinstance(value, int | float) or not wire.is_finite(value) or value <= 0:
         raise WireError(f"weight = {value!r} is not allowed: a client counts with a finite number above 0.")
     if approved is not None and value != approved:
         raise WireError(f"it declares the weight {value:g}, and {approved:g} is approved: agree on one.")

@@ -9,20 +9,25 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from fedlin.audit import AuditTrail
 from fedlin.data.column_summary import from_bytes, merge_summaries, to_bytes
 from fedlin.data.preparation import Preparation, Recipe, fit_preparation
 from fedlin.data.prepare import summarise_table
 from fedlin.data.raw_table import RawTable
 from fedlin.engines.checkpoint import open_folder, write_whole
 from fedlin.engines.federation import wire
-from fedlin.engines.federation.client import Client, failure_reply
+from fedlin.engines.federation.client import Client, failure_reply, record_request
+from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.limits import Limits
+from fedlin.engines.federation.pending import Pending
 from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.replies import refusal
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import DataError, FederationError, WireError
 from fedlin.transports.transport import Transport
@@ -62,20 +67,33 @@ def prepare_sites(
     Returns:
         The preparation, the number of entries of the model, and the bytes that went up and down.
     """
-    policy = Policy.everyone() if policy is None else policy
+    with closing(Pending(None if folder is None else open_folder(folder, 0o700))) as pending:
+        return _prepare_sites(
+            transport, recipe, expect, Policy.everyone() if policy is None else policy, folder, pending
+        )
+
+
+def _prepare_sites(
+    transport: Transport,
+    recipe: Recipe,
+    expect: Sequence[str],
+    policy: Policy,
+    folder: str | PathLike[str] | None,
+    pending: Pending,
+) -> SitesPrepared:
     place = None if folder is None else open_folder(folder, 0o700) / FILE
     up = down = 0
     if place is not None and place.is_file():
         preparation = Preparation.from_bytes(place.read_bytes())
     else:
         request = wire.write_message(Header(Kind.SUMMARISE, _BEFORE), json.dumps(asdict(recipe)).encode())
-        summaries = _ask_all(transport, "summarise", request, Kind.SUMMARY, expect, policy)
+        summaries = _ask_all(transport, "summarise", request, Kind.SUMMARY, expect, policy, pending)
         up, down = sum(map(len, summaries.values())), len(request) * len(expect)
         preparation = fit_preparation(recipe, merge_summaries([from_bytes(summaries[name]) for name in sorted(expect)]))
         if place is not None:
             write_whole(place, preparation.to_bytes(), mode=0o600)
     request = wire.write_message(Header(Kind.PREPARE, _BEFORE), preparation.to_bytes())
-    replies = _ask_all(transport, "prepare", request, Kind.PREPARED, expect, policy)
+    replies = _ask_all(transport, "prepare", request, Kind.PREPARED, expect, policy, pending)
     dims = {name: int(wire.read_facts(memoryview(reply)).get("dim", 0)) for name, reply in replies.items()}
     if len(set(dims.values())) != 1:
         each = ", ".join(f"{name} {dim}" for name, dim in sorted(dims.items()))
@@ -91,7 +109,13 @@ def prepare_sites(
 
 
 def _ask_all(
-    transport: Transport, phase: str, request: bytes, wanted: Kind, expect: Sequence[str], policy: Policy
+    transport: Transport,
+    phase: str,
+    request: bytes,
+    wanted: Kind,
+    expect: Sequence[str],
+    policy: Policy,
+    pending: Pending,
 ) -> dict[str, bytes]:
     """The bodies of every site's answer; who has not answered is asked again until patience ends."""
     answers: dict[str, bytes] = {}
@@ -99,17 +123,19 @@ def _ask_all(
     while True:
         missing = [name for name in expect if name not in answers]
         reachable = [name for name in missing if name in transport.clients()]
+        pending.begin(0, phase, missing)
         for name, reply in transport.exchange(phase, request, reachable, policy.timeout).items():
             header, rest = wire.read_message(reply)
             answered, body = wire.read_reply(rest)
             if answered.request != wire.identify(request):  # late, to another request
                 continue
             if header.kind == Kind.REFUSED:
-                facts = wire.read_facts(body)
-                raise FederationError(f"{name} does not prepare its table: {facts.get('reason', '')}")
+                why = refusal(Reply(header.kind, answered, body))
+                raise FederationError(f"{name} does not prepare its table: {why}")
             if header.kind != wanted or len(body) > LARGEST:
                 raise FederationError(f"{name} answered with a {header.kind.name} of {len(body)} bytes.")
             answers[name] = bytes(body)
+            pending.answered(name)
         missing = [name for name in expect if name not in answers]
         if not missing:
             return answers
@@ -128,6 +154,7 @@ class TableClient:
         build: Makes the site's client from the preparation: its problem, built of its rows.
         folder: Where the preparation is kept, so that a restarted site needs not be told again.
         limits: What the site allows, whatever the server asks.
+        audit: Where to write down what is asked of the site.
     """
 
     def __init__(
@@ -137,8 +164,10 @@ class TableClient:
         *,
         folder: str | PathLike[str] | None = None,
         limits: Limits | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.table = table
+        self.audit = audit
         self.client: Client | None = None
         self._limits = limits
         self._build = build
@@ -162,20 +191,27 @@ class TableClient:
         header, request = Header(Kind.REFUSED, _BEFORE), wire.identify(payload)
         try:
             header, rest = wire.read_message(payload)
-            if header.kind == Kind.SUMMARISE:
-                summary = to_bytes(summarise_table(self.table, _recipe(bytes(rest))))
-                return wire.write_reply(header._replace(kind=Kind.SUMMARY), ReplyHeader(request, 0), summary)
-            if header.kind == Kind.PREPARE:
-                facts = wire.write_facts({"dim": self._prepare(bytes(rest))})
-                return wire.write_reply(header._replace(kind=Kind.PREPARED), ReplyHeader(request, 0), facts)
-            if self.client is None:
-                raise WireError("the table of this site is not prepared yet: prepare the sites before the rounds.")
+            if self.client is not None and header.kind not in (Kind.SUMMARISE, Kind.PREPARE):
+                return self.client.handle(phase, payload)
+            reply = self._answer(header, request, bytes(rest))
         except WireError as refusal:
             _log.warning("refused a message of phase %s: %s", phase, refusal)
-            return wire.write_refusal(header, request, str(refusal))
+            reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            return failure_reply(header, request, error)
-        return self.client.handle(phase, payload)
+            reply = failure_reply(header, request, error)
+        record_request(self.audit, header, phase, request, reply)
+        return reply
+
+    def _answer(self, header: Header, request: bytes, rest: bytes) -> bytes:
+        if header.kind == Kind.SUMMARISE:
+            if self._limits is not None and self._limits.epsilon is not None:
+                raise WireError("summaries are told without noise, and this site has a privacy budget.")
+            summary = to_bytes(summarise_table(self.table, _recipe(rest)))
+            return wire.write_reply(header._replace(kind=Kind.SUMMARY), ReplyHeader(request, 0), summary)
+        if header.kind == Kind.PREPARE:
+            facts = wire.write_facts({"dim": self._prepare(rest)})
+            return wire.write_reply(header._replace(kind=Kind.PREPARED), ReplyHeader(request, 0), facts)
+        raise WireError("the table of this site is not prepared yet: prepare the sites before the rounds.")
 
     def _prepare(self, message: bytes) -> int:
         """Build the client from a preparation; the number of entries of its model."""
@@ -192,5 +228,5 @@ def _recipe(message: bytes) -> Recipe:
     try:
         fields: Mapping[str, object] = json.loads(message)
         return Recipe(**fields)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as cause:
+    except (ValueError, TypeError, RecursionError) as cause:
         raise DataError(f"the recipe cannot be read: {cause}.") from cause

@@ -80,4 +80,5 @@ def _norm(upload: Message) -> float:
     # The entries that a sparse payload leaves out are zero, so that its values have the norm of the whole vector.
     nodes = [node.values if isinstance(node, Sparse) else node for node in jax.tree.leaves(upload, is_leaf=is_payload)]
     flat = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(decode(nodes))]
-    return float(np.sqrt(sum(np.dot(leaf, leaf) for leaf in flat)))
+    with np.errstate(over="ignore"):  # then it is infinite, and beyond any bound
+        return float(np.sqrt(sum(np.dot(leaf, leaf) for leaf in flat)))

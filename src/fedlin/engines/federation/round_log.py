@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from fedlin.audit import AuditTrail
 from fedlin.columns import FEDERATION, SPENT
 from fedlin.engines.checkpoint import private
+from fedlin.engines.federation.wire import is_finite
 from fedlin.result import Status
 
 Array = NDArray[Any]
 LOG = "log.jsonl"
+METRICS_EVENT = "metrics"  # what the server found on data of its own
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
 NORMS = tuple(column.name for column in FEDERATION if not column.sums)
 
@@ -34,9 +36,27 @@ class BestModel(NamedTuple):
 class FederationResult:
     """Index t of every array is after t rounds; index 0 is the start. Bytes, gradients and seconds are sums so far.
 
-    `bytes_up` and `bytes_down` count the algorithm's messages as `simulate` does, `wire_up` and `wire_down` all that
-    was sent, headers and repetitions included. Index t + 1 of `move` is ‖x̄_{t+1} - x̄_t‖, and of `gradient` the norm of
-    the estimate of ∇f(x̄_t) that the server had in that round, NaN where its method makes none: no machine sees ∇f.
+    No machine sees ∇f, so that there is no gap and no distance here.
+
+    Attributes:
+        algorithm: The method's name.
+        status: "done", "stopped", "diverged" or "interrupted".
+        x: The model after the last round, (d,).
+        move: ‖x̄_{t+1} - x̄_t‖ at index t + 1.
+        gradient: The norm of the estimate of ∇f(x̄_t) that the server had, at index t + 1; NaN where its method makes
+            none.
+        bytes_up: Bytes of the method's messages to the server, as `simulate` counts them.
+        bytes_down: The same from the server.
+        wire_up: All bytes that were sent to the server, headers and repetitions included.
+        wire_down: The same from the server.
+        gradients: Gradients the clients took.
+        seconds: Seconds since the start.
+        answered: Who was counted in each round.
+        events: What happened besides; the page on federations lists it.
+        clients: Who takes part at the end.
+        seed: What decided every draw.
+        absent: Who took part and was quarantined or left, and why.
+        best: The best model by the metric of the evaluation, where it names one.
 
     >>> import fedlin
     >>> from fedlin.transports.loopback import Loopback
@@ -58,17 +78,29 @@ class FederationResult:
     wire_down: Array
     gradients: Array
     seconds: Array
-    answered: list[list[str]]  # who was counted in each round
-    events: list[dict[str, Any]]  # what happened besides: see the page on federations
-    clients: list[str]  # who takes part at the end
+    answered: list[list[str]]
+    events: list[dict[str, Any]]
+    clients: list[str]
     seed: int = 0
-    absent: Mapping[str, str] = field(default_factory=dict)  # who took part and was quarantined, or left
-    best: BestModel | None = None  # by the metric of the evaluation, where it names one
+    absent: Mapping[str, str] = field(default_factory=dict)
+    best: BestModel | None = None
 
     @property
     def rounds(self) -> int:
         """How many rounds were played."""
         return len(self.move) - 1
+
+    @property
+    def metrics(self) -> dict[str, Array]:
+        """The server's own metrics by name, an entry for each round as in every array; NaN where none were taken."""
+        found: dict[str, Array] = {}
+        for event in self.events:
+            if event["event"] != METRICS_EVENT or event["round"] > self.rounds:
+                continue
+            for name, value in event.items():
+                if name not in ("event", "round", "time"):
+                    found.setdefault(name, np.full(self.rounds + 1, np.nan))[event["round"]] = value
+        return found
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -83,14 +115,71 @@ def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0 if last is None else max(0, size - last))
-        content = file.read().decode()
+        content = file.read()
+    return parse_lines(content)
+
+
+def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    """The objects of JSON in these lines; what is none, as a line cut off by a crash, is left out."""
     found = []
-    for text in content.splitlines():
+    for text in content.split(b"\n"):
         try:
-            found.append(json.loads(text))
-        except ValueError:  # cut off by a crash
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(line, dict):
+            found.append(line)
     return found
+
+
+def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+    """The rounds and events in a log, or those within its `last` bytes; what is neither is left out."""
+    return [line for line in read_lines(path, last) if is_log_line(line)]
+
+
+_NUMBERS = ("move", "seconds", "attempts", *SUMS)
+
+
+def is_log_line(line: Any) -> bool:
+    """Whether a line that was read tells of a round or of an event, with all that others look for in one.
+
+    >>> is_log_line({"event": "resumed", "round": 3}), is_log_line({"event": "fault", "round": 3})
+    (True, False)
+    """
+    if not isinstance(line, dict) or not isinstance(line.get("round"), int) or not 0 <= line["round"] < 1 << 31:
+        return False
+    if "time" in line and not is_finite(line["time"]):
+        return False
+    if "event" in line:
+        return isinstance(line["event"], str) and _is_event(line)
+    return (
+        all(is_finite(line.get(name)) for name in _NUMBERS)
+        and "gradient" in line
+        and (line["gradient"] is None or is_finite(line["gradient"]))
+        and all(_is_list_of_names(line.get(name)) for name in ("answered", "late"))
+        and _is_dict_of_numbers(line.get("took", {}))
+    )
+
+
+def _is_event(line: dict[str, Any]) -> bool:
+    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client", "kind", "why")}
+    whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
+    whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
+    whole = whole and _is_dict_of_numbers(line.get("weights", {})) and _is_list_of_names(line.get("clients", []))
+    whole = whole and is_finite(line.get("rounds", 0))
+    if line["event"] == "evaluation":
+        sites = line.get("sites")
+        whole = whole and _is_dict_of_numbers(line.get("mean")) and isinstance(sites, dict)
+        whole = whole and all(map(_is_dict_of_numbers, (sites or {}).values()))
+    return whole
+
+
+def _is_dict_of_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_finite, value.values()))
+
+
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 class RoundLog:
@@ -110,7 +199,7 @@ class RoundLog:
             file.seek(max(0, file.tell() - 1))
             if file.read() not in (b"", b"\n"):  # cut off by a crash
                 file.write(b"\n")
-        for line in read_lines(self.path):
+        for line in read_log(self.path):
             if "event" in line:
                 self.events.append(line)
             elif line["round"] <= rounds:

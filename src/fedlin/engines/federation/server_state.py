@@ -104,11 +104,12 @@ class ServerCheckpoints:
                 continue
             try:
                 arrays = checkpoint.read(path, self.identity)
+                if arrays is not None:
+                    return self._restore(arrays)
             except DamagedError as cause:
                 damaged = cause
-                continue
-            if arrays is not None:
-                return self._restore(arrays)
+            except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+                damaged = DamagedError(f"{path} is whole, and does not hold a server's state.")
         if damaged is not None:
             raise damaged
         return None

@@ -34,7 +34,7 @@ class UploadNorms:
     """Norms by phase and client, round by round.
 
     An upload stands out if it grew by a factor of its own: ‖u_i‖ is at least 100 times what it was before, scaled as
-    the others' grew in the meantime; in its first round, 100 times the others' median.
+    the others' grew in the meantime; in its first round, 100 times the median of what the others sent in theirs.
 
     >>> norms = UploadNorms()
     >>> norms.enter(0, {"model": {"a": 1.0, "b": 2.0, "c": 1.5}})
@@ -48,6 +48,7 @@ class UploadNorms:
     def __init__(self) -> None:
         self.suspects: deque[Suspect] = deque(maxlen=KEPT)
         self._before: dict[tuple[str, str], float] = {}  # the latest norm, by phase and client
+        self._first: dict[tuple[str, str], float] = {}  # and the first: what is sent of changes alone shrinks
 
     def enter(self, number: int, norms: Mapping[str, Mapping[str, float]]) -> Suspect | None:
         """A round was played, or ended in numbers that are none: the upload that stands out in it, if one does."""
@@ -58,7 +59,9 @@ class UploadNorms:
             if (usual := self._usual(phase, client, uploads)) is not None and norm > FACTOR * usual > 0
         ]
         for phase, uploads in norms.items():
-            self._before |= {(phase, client): norm for client, norm in uploads.items()}
+            now = {(phase, client): norm for client, norm in uploads.items()}
+            self._before |= now
+            self._first = now | self._first
         if not found:
             return None
         self.suspects.append(max(found, key=lambda suspect: suspect.factor))
@@ -72,12 +75,13 @@ class UploadNorms:
         """Forget all, as after going back."""
         self.suspects.clear()
         self._before.clear()
+        self._first.clear()
 
     def _usual(self, phase: str, client: str, uploads: Mapping[str, float]) -> float | None:
         """The norm this upload would have if it had changed as the others' did; None where there is no telling."""
         others = {name: norm for name, norm in uploads.items() if name != client}
         own = self._before.get((phase, client))
         if own is None:
-            return median(others.values()) if others else None
+            return median(self._first.get((phase, name), norm) for name, norm in others.items()) if others else None
         growth = [norm / before for name, norm in others.items() if (before := self._before.get((phase, name)))]
         return own * median(growth) if growth else None

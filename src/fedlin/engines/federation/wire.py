@@ -210,6 +210,11 @@ def read_facts(body: Buffer) -> dict[str, Any]:
     return facts
 
 
+def is_finite(value: Any) -> bool:
+    """Whether what stands in a message's text is a number that can be counted with."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
 def pack(message: Message) -> bytes:
     """The arrays of a message, one after the other."""
     return b"".join(_little(np.asarray(leaf)).tobytes() for leaf in jax.tree.leaves(message))

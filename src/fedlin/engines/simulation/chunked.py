@@ -4,6 +4,7 @@ The host's arrays may be memory-mapped files: a round reads the rows of those wh
 """
 
 import time
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,15 +25,17 @@ from fedlin.engines.phase import (
     Weighting,
     clients_step,
     combine,
+    mean_loss,
     server_step,
     weigh,
 )
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, outcome
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
-from fedlin.layout import choose_block, of_clients, one_pass_block
+from fedlin.layout import choose_block, count_bytes, of_clients, one_pass_block
+from fedlin.memory import PART, WHOLE, check_fits, device_memory
 from fedlin.problems.objective import Data, Objective
-from fedlin.problems.problem import Optimum, Sums, measure, survey
+from fedlin.problems.survey import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
@@ -81,7 +84,7 @@ class RoundInputs(NamedTuple):
 class Chunked:
     """One run; it goes on round by round, as `Resident` does, with every phase played chunk by chunk."""
 
-    def __init__(self, run: Run, layout: str, iterates: bool | None, chunk: int) -> None:
+    def __init__(self, run: Run, layout: str, iterates: bool | None, chunk: int, metrics: Collection[str] = ()) -> None:
         problem = run.problem
         self.run = run
         self.chunk = min(chunk, run.cohort or problem.clients)
@@ -94,8 +97,8 @@ class Chunked:
         self.states = jax.tree.map(
             lambda leaf: np.repeat(np.asarray(leaf)[None], problem.clients, axis=0), run.algorithm.init_client(x)
         )
-        first = self._measure(x)
-        self.logs = [RunRecords(run, keeps_iterates(iterates, run.rounds, problem.dim), first)]
+        first = self._measure(x) if run.every else _to_host(unmeasured(problem.dtype))
+        self.logs = [RunRecords(run, keeps_iterates(iterates, run.rounds, problem.dim), first, metrics)]
         self.done = 0
         self.status = np.array([STOPPED if run.reached(first) else RUNNING], np.int32)
         self._totals = run.totals(run.eta)
@@ -116,15 +119,15 @@ class Chunked:
             self._compiled.add(opening)
             self._play(chunks[:2], weighting, opening, keep=False)
         began = time.perf_counter()
-        self.server, calls = self._play(chunks, weighting, opening, keep=True)
+        self.server, calls, training = self._play(chunks, weighting, opening, keep=True)
         self.done += 1
         x = np.asarray(self.server.x)
-        due = self.done % run.every == 0 or self.done == run.rounds
+        due = run.every > 0 and (self.done % run.every == 0 or self.done == run.rounds)
         measures = self._measure(x) if due else _to_host(unmeasured(x.dtype))
         seconds = time.perf_counter() - began
         status = int(_outcome(x, run.x0, measures, run.limits, due))
         rows = jax.tree.map(lambda value: np.asarray(value)[None], measures)
-        records = Records(x[None], rows, calls[None], np.int32(1), np.int32(status))
+        records = Records(x[None], rows, calls[None], np.asarray(training)[None], np.int32(1), np.int32(status))
         self.status[0] = self.logs[0].extend(records, seconds)
         return records
 
@@ -137,14 +140,18 @@ class Chunked:
             return np.arange(clients)
         return np.asarray(_drawing(clients, run.cohort)(np.uint32(run.seed), np.int32(self.done)))
 
-    def _play(self, chunks: list[Chunk], weighting: Weighting, opening: bool, keep: bool) -> tuple[State, Array]:
-        """The server's state after the round and the wide_sum of its gradients; the clients' states change in place."""
+    def _play(self, chunks: list[Chunk], weighting: Weighting, opening: bool, keep: bool) -> tuple[State, Array, Array]:
+        """The server's state after the round, the wide_sum of its gradients and the training loss.
+
+        The clients' states change in place.
+        """
         algorithm, dtype = self.run.algorithm, self.run.problem.dtype
         numbers = {name: np.asarray(value, dtype) for name, value in self.run.numbers.items()}
         inputs = RoundInputs(numbers, np.uint32(self.run.seed), np.int32(self.done))
         of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
         eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
+        seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
         states = [chunk.take(self.states) for chunk in chunks]
         held = self._load(chunks[0]) if len(chunks) == 1 else None
         for clients_part, server_part in _programs(
@@ -155,7 +162,11 @@ class Chunked:
                 # The device works on one chunk while the host reads the next and takes back the one before.
                 clients, weights = held or self._load(chunk)
                 clients = clients._replace(state=states[number])
-                states[number], uploads, taken = clients_part(inputs, server, clients, weights, np.int32(chunk.used))
+                given = (inputs, server, clients, weights, np.int32(chunk.used))
+                if not keep:
+                    check_fits(clients_part, given, self.chunk)
+                states[number], uploads, taken, *losses = clients_part(*given)
+                seen[number] = _plus(seen[number], losses)
                 mean = _plus(mean, uploads)
                 calls.append(taken)
                 if number > 0:
@@ -166,7 +177,8 @@ class Chunked:
             for chunk, new in zip(chunks, states, strict=True):
                 rows = chunk.numbers[: chunk.used]
                 jax.tree.map(lambda old, new, rows=rows: old.__setitem__(rows, new[: len(rows)]), self.states, new)
-        return server, np.sum(calls, axis=0)
+        training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
+        return server, np.sum(calls, axis=0), np.sum(training, axis=0)
 
     def _load(self, chunk: Chunk) -> tuple[ClientArrays, Vector]:
         """A chunk's clients and their weights on the device, without their states."""
@@ -207,6 +219,20 @@ class Chunked:
             self.done, (self.server, self.states) = self.logs[0].resume(arrays, (self.server, self.states))
 
 
+def chunk_that_fits(run: Run) -> int | None:
+    """Clients that visit the device at a time where the data and states of all exceed its memory; None where not.
+
+    Two chunks are there at once, and local work needs as much again and more.
+    """
+    problem, memory = run.problem, device_memory()
+    one = count_bytes(of_clients((problem.data, problem.noise), 1))
+    one += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
+    if one * problem.clients <= WHOLE * memory:
+        return None
+    models = 4 * problem.start.nbytes  # a client's own, its gradient, its upload and its step
+    return max(1, min(run.cohort or problem.clients, int(PART * memory / (one + models))))
+
+
 def _plus(total: Any, more: Any) -> Any:
     return more if total is None else jax.tree.map(jnp.add, total, more)
 
@@ -227,13 +253,14 @@ def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram
     def of_phase(number: int) -> tuple[Any, Any]:
         def clients_part(
             inputs: RoundInputs, server: State, clients: ClientArrays, weights: Vector, count: Scalar
-        ) -> tuple[State, Message, jax.Array]:
+        ) -> tuple[State, Message, jax.Array, Vector, jax.Array]:
             keys = phase_keys(jax.random.key(inputs.seed), inputs.round_index, number)
             phase = rebuild(algorithm, inputs.numbers).phases_in(opening)[number]
             answers = clients_step(phase, client_program, keys, server, clients)
             uploads, _ = combine(weights, answers.upload)
             real = jnp.arange(weights.size, dtype=jnp.int32) < count
-            return answers.state, uploads, wide_sum(jnp.where(real, answers.calls, 0))
+            calls = wide_sum(jnp.where(real, answers.calls, 0))
+            return answers.state, uploads, calls, answers.losses, answers.seen
 
         def server_part(inputs: RoundInputs, server: State, mean: Message, weighting: Weighting, eta: Scalar) -> State:
             keys = phase_keys(jax.random.key(inputs.seed), inputs.round_index, number)

@@ -6,19 +6,19 @@ are its inputs, so a second run of the same shape compiles nothing.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.columns import MEASURED, Measures, unmeasured
+from fedlin.columns import MEASURED, Measures, reached, unmeasured
 from fedlin.core import Structure, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
-from fedlin.problems.problem import in_closed_form, measure, survey, views
+from fedlin.problems.survey import in_closed_form, measure, survey, views
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
@@ -56,8 +56,12 @@ class Records(NamedTuple):
     x: Any  # one row where models are not kept: the latest that has not diverged
     measures: Measures
     calls: Any  # a `wide_sum` of gradients
+    training: Any  # the mean loss that came with them
     filled: Any
     status: Any
+
+
+When = Literal["always", "seldom", "never"]  # all rounds, some and the last, or none
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class ProgramKey:
     survey: int | None  # clients at a time when measuring
     capacity: int
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
-    seldom: bool  # whether some rounds go unmeasured
+    when: When  # which rounds are measured
     # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
     # where that round takes every client's gradient there, the compiler takes both in one pass over the data.
     late: bool = False
@@ -83,8 +87,8 @@ def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) 
     """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
     inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
     inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
-    reached = jnp.any(jnp.stack([column.reached(measures[column.name], limits[column.name]) for column in MEASURED]))
-    return jnp.where(inside, jnp.where(reached, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
+    stops = jnp.any(jnp.stack(reached(measures, limits)))
+    return jnp.where(inside, jnp.where(stops, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
 def _note(log: Any, index: Any, value: Any) -> Any:
@@ -99,8 +103,8 @@ def program(key: ProgramKey) -> Any:
     In a batch every input named in `key.runs`, the state and the status have a leading run axis.
     """
 
-    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, Any, Any]:
-        """The state after a round, its gradients, and what a survey of the model before it found, if it makes one."""
+    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, tuple[Any, Any], Any]:
+        """The state after a round, its gradients and training loss, and what a survey of the model before it found."""
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
         if key.cohort is not None:
@@ -123,7 +127,7 @@ def program(key: ProgramKey) -> Any:
                 client_program.objective, inputs.data, inputs.optimum, state.server.x, key.survey, client_program.mesh
             )
             also = [(inputs.weights, own_views)]
-        server, states, calls, sums = play_round(
+        played = play_round(
             rebuild(key.algorithm, inputs.numbers).phases_in(key.opening),
             key.client_program,
             state.server,
@@ -135,7 +139,8 @@ def program(key: ProgramKey) -> Any:
             first + index,
             *also,
         )
-        return State(server, states), calls, sums[0] if also else None
+        noted = (played.calls, played.training)
+        return State(played.server, played.clients), noted, played.sums[0] if also else None
 
     def judge(inputs: Inputs, x: Any, done: Any, surveyed: Any) -> tuple[Measures, Any]:
         client_program, optimum = key.client_program, inputs.optimum
@@ -150,8 +155,13 @@ def program(key: ProgramKey) -> Any:
         def measured() -> Measures:
             return measure(client_program.objective, optimum, x, look)
 
-        due = (done % inputs.every == 0) | (done == inputs.last) if key.seldom else True
-        measures = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype)) if key.seldom else measured()
+        if key.when == "never":
+            due, measures = False, unmeasured(x.dtype)
+        elif key.when == "always":
+            due, measures = True, measured()
+        else:
+            due = (done % inputs.every == 0) | (done == inputs.last)
+            measures = jax.lax.cond(due, measured, lambda: unmeasured(x.dtype))
         return measures, outcome(x, inputs.start, measures, inputs.limits, due)
 
     if key.runs is not None:
@@ -178,7 +188,7 @@ def program(key: ProgramKey) -> Any:
 
         def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
             index, before, records = carry
-            after, calls, surveyed = play(inputs, before, first, index)
+            after, (calls, training), surveyed = play(inputs, before, first, index)
             if key.late:
                 records = judged(records, before, index, surveyed)
             running = records.status == RUNNING
@@ -191,6 +201,7 @@ def program(key: ProgramKey) -> Any:
             records = records._replace(
                 x=_note(records.x, index, after.server.x) if key.kept else records.x,
                 calls=_note(records.calls, index, calls),
+                training=_note(records.training, index, training),
                 filled=jnp.where(running, index + 1, records.filled),
             )
             return index + 1, after, records if key.late else judged(records, after, index + 1)
@@ -201,6 +212,7 @@ def program(key: ProgramKey) -> Any:
             jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if key.kept else state.server.x[None],
             {column.name: empty for column in MEASURED},
             jnp.zeros((*lead, 2), jnp.int32),
+            empty,
             jnp.zeros_like(status),
             status,
         )
@@ -217,7 +229,7 @@ def program(key: ProgramKey) -> Any:
             advance,
             mesh=key.spread,
             in_specs=(inputs, own, own, EVERYWHERE, EVERYWHERE),
-            out_specs=(own, Records(later, later, later, own, own)),
+            out_specs=(own, Records(later, later, later, later, own, own)),
             check_vma=False,
         )
     # The state is handed over, not copied: of a million clients a round may change a few.

@@ -1,6 +1,7 @@
 """Runs that advance together, some rounds a call, in one compiled program; a single run is a batch of one."""
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from fedlin.columns import Measures
+from fedlin.columns import Measures, unmeasured
 from fedlin.core import structure
 from fedlin.devices import choose_spread, share_out
 from fedlin.engines.phase import ClientProgram
@@ -16,11 +17,13 @@ from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramK
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
+from fedlin.memory import fitting_block
 from fedlin.result import Result, Status
 
 HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
 MOST_ROUNDS = 1024  # rounds of one call, enough that calling costs nothing beside them
 ALIKE = ("limits", "every", "last")  # inputs that the runs of a batch share
+_BLOCKS: dict[Any, int | None] = {}  # clients at a time with which a program fits, by what fixes it
 _CALL = 0.2  # seconds of one call, between which Ctrl-C and the callbacks are looked at
 _GROWTH = 64  # times as many rounds as in the call before, at most: the first ones may be quicker than the rest
 
@@ -54,6 +57,7 @@ class Resident:
         iterates: bool | None,
         mesh: Mesh | None = None,
         followed: bool = False,  # whether somebody may ask for the model of any round
+        metrics: Collection[str] = (),
     ) -> None:
         first = runs[0]
         self.mesh = mesh
@@ -64,17 +68,28 @@ class Resident:
         idle = 0 if self.spread is None else -len(runs) % self.spread.size
         self.runs = runs + [runs[-1]] * idle
         active = first.cohort or problem.clients
-        self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
-        self.survey = one_pass_block(data, problem.clients)
+        packed = first.packed(1 if mesh is None else mesh.size) if len(data) == 1 else None
+        self.packed = packed is not None
+        self.block = choose_block(layout, packed or of_clients(data, active), active, first.tau, first.looped)
+        self.survey = None
+        if self.packed:  # clients take turns or all take part at once: blocks of clients would read all rows each time
+            self.block = None if self.block is None else 1
+            self.survey = None if one_pass_block(packed, problem.clients) is None else 1
+        elif first.when != "never":
+            self.survey = problem.pass_block
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
         of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
         self._in_step = all(run.in_step for run in runs)
         self._late = takes_gradients and of_everyone_at_once and first.every == 1
         dim = first.problem.dim
-        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
+        if packed is not None:
+            placed = jax.device_put(packed) if mesh is None else share_out(packed, mesh)
+            self._data = [placed] * len(self.runs)
+        else:
+            self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
         kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
-        self.logs = [RunRecords(m, kept, measures) for m, (measures, _) in zip(runs, starts, strict=False)]
+        self.logs = [RunRecords(m, kept, measures, metrics) for m, (measures, _) in zip(runs, starts, strict=False)]
         self._kept = kept or followed
         self.capacity = int(np.clip(HELD // (dim * len(runs)), 1, MOST_ROUNDS)) if self._kept else MOST_ROUNDS
         self.done = 0
@@ -85,6 +100,8 @@ class Resident:
         for number, log in enumerate(self.logs):
             if runs[number].reached(log.latest):
                 self.status[number] = STOPPED
+        if not problem.objective.outside:
+            self._fit()
 
     def _starts(self) -> list[tuple[Measures, State]]:
         """Every run's first measures and state; runs that start alike share them."""
@@ -92,14 +109,25 @@ class Resident:
         kinds = [(run.algorithm, id(run.problem), id(run.x0)) for run in self.runs]
         for kind, run, data in zip(kinds, self.runs, self._data, strict=True):
             if kind not in made:
-                measures = run.problem.measure(run.x0, None if self.mesh is None else data)
-                made[kind] = jax.tree.map(np.asarray, measures), run.state()
+                made[kind] = self._first_measures(run, data), run.state()
         return [made[kind] for kind in kinds]
+
+    def _first_measures(self, run: Run, data: Any) -> Measures:
+        if run.when == "never":
+            measures = unmeasured(run.problem.dtype)
+        else:
+            measures = run.problem.measure(run.x0, self._apart(data))
+        return {name: np.asarray(value) for name, value in measures.items()}
+
+    def _apart(self, data: Any) -> Any:
+        """Data to measure with where it is not the problem's own."""
+        return data if self.packed or self.mesh is not None else None
 
     @property
     def layout(self) -> str:
         """How the clients are laid out, for a checkpoint to agree with."""
-        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}"
+        packed = ", packed" if self.packed else ""
+        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}{packed}"
 
     @property
     def running(self) -> bool:
@@ -112,29 +140,12 @@ class Resident:
         capacity = 1 if opening else self.capacity
         inputs, differing = self._stacked(capacity)
         single = len(self.runs) == 1
-        first = self.runs[0]
-        compiled = program(
-            ProgramKey(
-                structure(first.algorithm),
-                opening,
-                ClientProgram(first.problem.objective, first.problem.sampling, self.block, self.mesh, self._in_step),
-                self.survey,
-                capacity,
-                first.cohort,
-                first.every > 1,
-                self._late and not opening,
-                self._kept,
-                self.spread,
-                None if single else differing,
-            )
-        )
-        status = jnp.asarray(self.status[0] if single else self.status)
-        at = np.int32(self.done)
+        compiled = program(self._key(opening, self.block, differing))
         if self._pace.compiles(opening):  # compile without playing, so that the clock sees rounds only
-            self.state, _ = _wait(compiled(inputs, self.state, status, at, np.int32(0)))
+            self.state, _ = _wait(compiled(*self._arguments(inputs, 0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
-        self.state, computed = _wait(compiled(inputs, self.state, status, at, np.int32(count)))
+        self.state, computed = _wait(compiled(*self._arguments(inputs, count)))
         records: Records = jax.tree.map(np.asarray, computed)
         seconds = time.perf_counter() - began
         self._pace.note(count, seconds)
@@ -144,6 +155,45 @@ class Resident:
                 self.status[number] = log.extend(mine, seconds)
         self.done += count if self.running else int(np.max(records.filled))
         return records
+
+    def _key(self, opening: bool, block: int | None, differing: frozenset[str]) -> ProgramKey:
+        first = self.runs[0]
+        problem = first.problem
+        return ProgramKey(
+            structure(first.algorithm),
+            opening,
+            ClientProgram(problem.objective, problem.sampling, block, self.mesh, self._in_step),
+            self.survey,
+            1 if opening else self.capacity,
+            first.cohort,
+            first.when,
+            self._late and not opening,
+            self._kept,
+            self.spread,
+            None if len(self.runs) == 1 else differing,
+        )
+
+    def _arguments(self, inputs: Inputs, count: int) -> tuple[Any, ...]:
+        """What the program takes to play so many rounds."""
+        status = jnp.asarray(self.status[0] if len(self.runs) == 1 else self.status)
+        return inputs, self.state, status, np.int32(self.done), np.int32(count)
+
+    def _fit(self) -> None:
+        """Take so many clients at a time that the program fits the device."""
+        inputs, differing = self._stacked(self.capacity)
+        arguments = self._arguments(inputs, 0)
+        leaves, tree = jax.tree.flatten(arguments)
+        kind = (self._key(False, self.block, differing), tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+        if kind not in _BLOCKS:
+            first = self.runs[0]
+            _BLOCKS[kind] = fitting_block(
+                lambda block: program(self._key(False, block, differing)),
+                arguments,
+                first.cohort or first.problem.clients,
+                self.block,
+                measuring=False,
+            )
+        self.block = _BLOCKS[kind]
 
     def _stacked(self, capacity: int) -> tuple[Inputs, frozenset[str]]:
         """The inputs of all runs: what they share once, what differs stacked."""
@@ -189,7 +239,7 @@ class Resident:
 
     def result(self, number: int, status: Status) -> Result:
         """A run as the user gets it."""
-        problem, data = self.runs[number].problem, None if self.mesh is None else self._data[number]
+        problem, data = self.runs[number].problem, self._apart(self._data[number])
         return self.logs[number].result(status, lambda x: problem.measure(x, data))
 
     def arrays(self) -> dict[str, Any]:
@@ -212,8 +262,8 @@ def _wait(computed: tuple[State, Records]) -> tuple[State, Records]:
 def _one(records: Records, number: int) -> Records:
     """A run's own records."""
     measures = {name: rows[:, number] for name, rows in records.measures.items()}
-    x, calls = records.x[:, number], records.calls[:, number]
-    return Records(x, measures, calls, records.filled[number], records.status[number])
+    x, calls, training = (rows[:, number] for rows in (records.x, records.calls, records.training))
+    return Records(x, measures, calls, training, records.filled[number], records.status[number])
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -15,6 +15,7 @@ from fedlin.engines.phase import (
     Totals,
     clients_step,
     combine,
+    mean_loss,
     server_step,
     weigh,
 )
@@ -30,6 +31,16 @@ class Cohort(NamedTuple):
     present: jax.Array | None = None
 
 
+class Played(NamedTuple):
+    """What a round comes to."""
+
+    server: State
+    clients: State
+    calls: jax.Array  # gradients, as a `wide_sum`
+    training: Scalar  # the mean loss that came with them
+    sums: list[Message]
+
+
 def play_round(
     phases: tuple[Phase[Any, Any], ...],
     client_program: ClientProgram,
@@ -41,11 +52,8 @@ def play_round(
     seed: Key,
     round_index: Scalar,
     *also: tuple[Vector, Message],
-) -> tuple[State, State, jax.Array, list[Message]]:
-    """The server's state and the clients' states after the round, its gradients as a `wide_sum`, and other sums.
-
-    Those are of the pairs in `also`, which `combine` takes along with the first phase's uploads.
-    """
+) -> Played:
+    """The round; `sums` are of the pairs in `also`, which `combine` takes along with the first phase's uploads."""
     everyone = clients.state
     if cohort.chosen is not None:
         others = (clients._replace(number=None), weights)
@@ -53,7 +61,8 @@ def play_round(
         clients = clients._replace(number=cohort.chosen)
     weighting = weigh(weights, totals, cohort.present)
     before = clients.state
-    calls = jnp.zeros(weights.shape, jnp.int32)
+    calls = seen = jnp.zeros(weights.shape, jnp.int32)
+    losses = jnp.zeros_like(weights)
     sums: list[Message] = []
 
     for number, phase in enumerate(phases):
@@ -63,7 +72,8 @@ def play_round(
         mean, more = combine(weighting.each, answers.upload, *extra, mesh=client_program.mesh)
         server = server_step(phase, keys, server, mean, weighting, totals.eta)
         clients = clients._replace(state=answers.state)
-        calls, sums = calls + answers.calls, sums + more
+        calls, losses, seen = calls + answers.calls, losses + answers.losses, seen + answers.seen
+        sums = sums + more
 
     states, present = clients.state, cohort.present
     if present is not None:
@@ -73,4 +83,4 @@ def play_round(
         )
     if cohort.chosen is not None:
         states = jax.tree.map(lambda old, new: old.at[cohort.chosen].set(new, **_DRAWN), everyone, states)
-    return server, states, wide_sum(calls), sums
+    return Played(server, states, wide_sum(calls), mean_loss(weighting.each, losses, seen), sums)

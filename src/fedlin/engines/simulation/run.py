@@ -1,5 +1,6 @@
 """One run, checked and put into numbers: the only way from what a user says to what a program takes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
-from fedlin.columns import Measures, RoundCosts, column
-from fedlin.core import Algorithm
+from fedlin.columns import Measures, RoundCosts, reached
+from fedlin.core import Algorithm, Requirement
+from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.phase import Totals, total
 from fedlin.engines.requirements import check_convexity, check_plan, check_presence, check_prox
-from fedlin.engines.simulation.program import Inputs, State
+from fedlin.engines.simulation.program import Inputs, State, When
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
@@ -42,7 +44,7 @@ class Run:
     stop: Stop
     sizes: RoundSize
     rounds: int
-    every: int  # rounds from one measure to the next
+    every: int  # rounds from one measure to the next, 0 for none
 
     def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
@@ -72,6 +74,11 @@ class Run:
         }
 
     @property
+    def when(self) -> When:
+        """Which rounds are measured."""
+        return "never" if self.every == 0 else "always" if self.every == 1 else "seldom"
+
+    @property
     def steady(self) -> bool:
         """Whether every round has the same plan, and the same clients or ones that it draws itself."""
         return self.tau.ndim == self.eta.ndim == 1 and self.present is None
@@ -88,7 +95,7 @@ class Run:
 
     def reached(self, measures: Measures) -> bool:
         """Whether the run may stop with these measures."""
-        return any(column(name).reached(measures[name], limit) for name, limit in self.limits.items())
+        return any(reached(measures, self.limits))
 
     @property
     def looped(self) -> bool:
@@ -107,6 +114,12 @@ class Run:
         sampling = self.problem.sampling
         whole_steps = self.looped and (sampling is None or sampling.batch is None)
         return 2 + float(np.mean(self.tau)) if whole_steps else 2
+
+    def packed(self, devices: int) -> Any:
+        """The clients' rows in blocks, where clients differ much in length and every round reads all rows."""
+        reads_all = self.cohort is None and self.problem.sampling is None
+        by_rows = Requirement.PROX not in self.algorithm.requires and not runs_kernels()
+        return self.problem.packed_data(devices) if reads_all and by_rows else None
 
     def state(self) -> State:
         """The server's and the clients' states before the first round."""
@@ -129,8 +142,7 @@ class Run:
 
     def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
         """The bytes of all clients in each of the rounds, up and down."""
-        opening, later = ([sum(m.up.total for m in s), sum(m.down.total for m in s)] for s in self.sizes)
-        each = np.where(np.arange(first, first + count)[:, None] == 0, opening, later)
+        each = np.where(np.arange(first, first + count)[:, None] == 0, *self.sizes.sums())
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 
@@ -162,6 +174,7 @@ def prepare_run(
     weights: ArrayLike | None,
     stop: Stop | None,
     measure_every: int | None = None,
+    metrics: Collection[str] = (),
     search: bool = True,
 ) -> Run:
     """Check everything a user gave, before anything is compiled.
@@ -186,7 +199,7 @@ def prepare_run(
     stop = stop or Stop()
     if not search and not stop.needs_minimizer:
         problem = problem.without_search()
-    stop.measures(problem)
+    stop.check(problem, metrics)
     check_plan(algorithm, tau, eta)
     check_prox(algorithm, problem)
     check_convexity(algorithm, problem)
@@ -207,7 +220,7 @@ def prepare_run(
         stop,
         message_sizes(algorithm, problem),
         rounds,
-        _how_often(problem, cohort) if measure_every is None else positive_integer("measure_every", measure_every),
+        _how_often(problem, cohort, stop) if measure_every is None else _check_every(measure_every),
     )
 
 
@@ -249,14 +262,23 @@ def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> 
         raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
 
 
-def _how_often(problem: Problem, cohort: int | None) -> int:
+def _check_every(value: int) -> int:
+    return 0 if isinstance(value, int) and value == 0 else positive_integer("measure_every", value)
+
+
+def _how_often(problem: Problem, cohort: int | None, stop: Stop) -> int:
     """Rounds from one measure to the next: one, or so many that measuring costs a cohort's round as it would its own.
 
-    To measure is to ask every client. Where a round asks one in a hundred or fewer, that would be nearly all its cost.
+    To measure is to ask every client for a gradient over all its rows. Where a round draws clients or mini-batches of
+    a problem without a known minimiser, such as a network, it is not done unless a stop needs it. Where a round asks
+    one client in a hundred or fewer, it would be nearly all the cost.
     """
+    optimum, sampling = problem.known_optimum, problem.sampling
+    draws = cohort is not None or (sampling is not None and sampling.batch is not None)
+    if draws and optimum is None and not stop.needs_measures:
+        return 0
     if cohort is None or RARE * cohort > problem.clients:
         return 1
-    optimum = problem.known_optimum
     return 1 if optimum is not None and optimum.hessian is not None else -(-problem.clients // cohort)
 
 

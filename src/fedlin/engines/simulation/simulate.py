@@ -1,6 +1,7 @@
 """Runs with all clients in one process: `simulate` plays one, `simulate_many` those of equal structure together."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -14,8 +15,10 @@ from fedlin.core import Algorithm, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
+from fedlin.engines.evaluation_rounds import plan_evaluations
 from fedlin.engines.interrupt import Interrupt
-from fedlin.engines.simulation.chunked import Chunked
+from fedlin.engines.simulation.chunked import Chunked, chunk_that_fits
+from fedlin.engines.simulation.evaluator import Evaluator, next_multiple
 from fedlin.engines.simulation.program import RUNNING
 from fedlin.engines.simulation.progress_bar import bar
 from fedlin.engines.simulation.records import NAMES, RunRecords
@@ -25,10 +28,11 @@ from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
+from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 
-Callback = Callable[[int, dict[str, float]], object]
+Callback = Callable[..., object]  # (round, columns), or (round, columns, model)
 
 
 def simulate(
@@ -50,6 +54,9 @@ def simulate(
     devices: Devices = None,
     measure_every: int | None = None,
     chunk: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    test: Any = None,
+    every: int = 1,
 ) -> Result:
     """Run an algorithm on a problem, with all clients in one process, and measure the model after every round.
 
@@ -62,22 +69,30 @@ def simulate(
         x0: The model to start from, (d,); the problem's own start unless given.
         participation: The share of clients drawn in each round, or an array (rounds, clients) of who answers.
         weights: w_i, (clients,), scaled to sum to one; the problem's own unless given.
-        stop: When to end early. It looks at the rounds that are measured.
+        stop: When to end early. It looks at the rounds that are measured, or evaluated.
         progress: Whether to show a progress bar.
-        callbacks: Functions of a round's number and its measures by name; one that returns True ends the run there.
+        callbacks: Functions (round, columns) of a round's number and its columns by name, or (round, columns, model)
+            with the model as `problem.model` gives it; one that returns True ends the run there.
         layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
         checkpoint: A file, or a `Checkpoint`, to save to as the run goes, and to go on from if it is there.
         iterates: Whether to keep every round's model; by default up to ten million numbers.
         devices: How many JAX devices, or which, share the clients equally; left open, a CPU's cores do where it pays.
-        measure_every: Rounds from one measure to the next, NaN between; the last round is always measured. To measure
-            is to ask every client. By default 1, unless a round draws one client in a hundred or fewer of a problem
-            that needs asking: then clients / drawn, rounded up.
+        measure_every: Rounds from one measure to the next, NaN between; the last round is always measured; 0 for none.
+            To measure is to ask every client. By default 1, unless a round draws one client in a hundred or fewer of
+            a problem that needs asking: then clients / drawn, rounded up. Where a round draws clients or mini-batches
+            and x* is not known, as with a network, nothing is measured unless a number or a stop asks for it.
         chunk: How many clients visit the device at a time, while the data and states of all stay on the host, where
             NumPy's memory-mapped arrays may hold them: for what exceeds the device's memory. The result is the same to
             rounding. Such a run does not search for x*: it has gap and distance if `problem.minimizer` was asked for.
+            Left open, that is done where data and states do not fit the device.
+        metrics: Functions (model, batch), each a mean over the batch's rows, by the name of their column; the model
+            is what `problem.model` gives, a pytree of parameters or a torch module. The model with the highest first
+            metric is kept.
+        test: What metrics are taken on: arrays with a leading axis of rows, or a torch Dataset for a torch problem.
+        every: Rounds from one evaluation to the next, NaN between; the start and the last round are always evaluated.
 
     Returns:
-        The model and everything that was measured. Its seconds do not count compilation.
+        The model and everything that was measured. Its seconds count neither compilation nor evaluation.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=4, dim=5, samples=20)
@@ -87,6 +102,8 @@ def simulate(
     ('stopped', True)
     """
     rounds = positive_integer("rounds", rounds)
+    evaluations = plan_evaluations(metrics, test, every)
+    names = () if evaluations is None else evaluations.names
     run = prepare_run(
         algorithm,
         problem,
@@ -98,10 +115,11 @@ def simulate(
         weights=weights,
         stop=stop,
         measure_every=measure_every,
+        metrics=names,
         search=chunk is None,
     )
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, measures).")
+        raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, columns).")
     if chunk is not None and positive_integer("chunk", chunk) and devices is not None:
         raise ArgumentError(f"chunk = {chunk} and devices = {devices!r}: chunks go to one device, so leave one out.")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -109,18 +127,23 @@ def simulate(
     if checkpoint is not None:
         saved.check_folder(checkpoint.path)
     with precision(run.problem.dtype):
-        batch = _lay_out(run, layout, iterates, devices, chunk, followed=bool(callbacks))
+        look = Evaluator(evaluations, [run]) if evaluations is not None else None
+        batch = _lay_out(run, layout, iterates, devices, chunk, followed=bool(callbacks), metrics=names)
         log = batch.logs[0]
         identity = run.identity(batch.layout) if checkpoint is not None else {}
         if checkpoint is not None:
             batch.resume(saved.read(checkpoint.path, identity))
+        if look is not None:
+            look(batch)
         status: Status = "done"
         with Interrupt() as interrupt, bar(progress, rounds, run.algorithm.name) as shown:
             while batch.done < rounds and batch.running:
-                until = rounds if checkpoint is None else _next_multiple(batch.done, checkpoint.every, rounds)
+                until = rounds if checkpoint is None else next_multiple(batch.done, checkpoint.every, rounds)
                 before = batch.done
-                records = batch.advance(until - before)
-                asked = _call(callbacks, log, before)
+                records = batch.advance((until if look is None else min(until, look.next(before))) - before)
+                if look is not None:
+                    look(batch)
+                asked = _call(callbacks, log, before, run.problem, records.x)
                 if asked is not None:
                     log.cut(asked, records.x[asked - before - 1])
                     return batch.result(0, "stopped")
@@ -130,6 +153,8 @@ def simulate(
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
+        if look is not None:
+            look(batch, last=True)
     return batch.result(0, status if batch.running else NAMES[int(batch.status[0])])
 
 
@@ -148,6 +173,9 @@ def simulate_many(
     layout: str = "auto",
     iterates: bool | None = None,
     measure_every: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    test: Any = None,
+    every: int = 1,
 ) -> list[Result]:
     """Run many runs, those of equal structure together in one compiled program.
 
@@ -168,6 +196,9 @@ def simulate_many(
         layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
         iterates: Whether to keep every round's models; by default up to ten million numbers a run.
         measure_every: Rounds from one measure to the next, as in `simulate`.
+        metrics: Functions (model, batch) by the name of their column, as in `simulate`.
+        test: What metrics are taken on.
+        every: Rounds from one evaluation to the next.
 
     Returns:
         The result of each run, in the order of the lists.
@@ -193,6 +224,8 @@ def simulate_many(
     if weights is not None:  # once for each problem, so that its runs go on sharing it
         weighted = {id(p): p.weighted(weights) if isinstance(p, Problem) else p for p in lists["problems"]}
         lists["problems"] = [weighted[id(p)] for p in lists["problems"]]
+    evaluations = plan_evaluations(metrics, test, every)
+    names = () if evaluations is None else evaluations.names
     rows = [items * total if len(items) == 1 else items for items in lists.values()]
     runs = [
         prepare_run(
@@ -206,6 +239,7 @@ def simulate_many(
             weights=None,
             stop=stop,
             measure_every=measure_every,
+            metrics=names,
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
     ]
@@ -217,10 +251,17 @@ def simulate_many(
         for position, numbers in enumerate(groups.values()):
             group = [runs[n] for n in numbers]
             with precision(group[0].problem.dtype):
-                batch = Resident(group, layout, iterates)
+                look = Evaluator(evaluations, group) if evaluations is not None else None
+                batch = Resident(group, layout, iterates, metrics=names)
+                if look is not None:
+                    look(batch)
                 while batch.done < rounds and batch.running and not interrupt.asked:
-                    batch.advance(rounds - batch.done)
+                    batch.advance((rounds if look is None else look.next(batch.done)) - batch.done)
+                    if look is not None:
+                        look(batch)
                     shown.update(position * rounds + batch.done, "")
+                if look is not None:
+                    look(batch, last=True)
             ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
             for place, number in enumerate(numbers):
                 status = int(batch.status[place])
@@ -229,34 +270,54 @@ def simulate_many(
 
 
 def _lay_out(
-    run: Run, layout: str, iterates: bool | None, devices: Devices, chunk: int | None, followed: bool
+    run: Run,
+    layout: str,
+    iterates: bool | None,
+    devices: Devices,
+    chunk: int | None,
+    *,
+    followed: bool,
+    metrics: Collection[str],
 ) -> Resident | Chunked:
     """The run with its clients in memory, shared out over devices where asked to or where it pays, or in chunks."""
-    if chunk is not None:
-        return Chunked(run, layout, iterates, chunk)
     problem, mesh = run.problem, None
+    if chunk is None and devices is None and not problem.objective.outside:
+        chunk = chunk_that_fits(run)
+    if chunk is not None:
+        return Chunked(run, layout, iterates, chunk, metrics)
     if devices is not None:
         mesh = make_mesh(devices, problem.clients)
     elif run.cohort is None and not problem.objective.outside:
-        mesh = choose_mesh(problem.data, problem.clients, run.passes)
-    return Resident([run], layout, iterates, mesh, followed)
+        mesh = choose_mesh(run.packed(1) or problem.data, problem.clients, run.passes)
+    return Resident([run], layout, iterates, mesh, followed, metrics)
 
 
-def _call(callbacks: Sequence[Callback], log: RunRecords, before: int) -> int | None:
+def _call(
+    callbacks: Sequence[Callback], log: RunRecords, before: int, problem: Problem, models: NDArray[Any]
+) -> int | None:
     """Call back for every round since `before`; the round a callback asked to end at, if any."""
     if not callbacks or log.rounds == before:
         return None
     rows = {name: chunks[-1] for name, chunks in log.columns.items()}
+    wants_model = [_takes_three(callback) for callback in callbacks]
     for offset in range(log.rounds - before):
-        measures = {name: values[offset].item() for name, values in rows.items()}
-        asked = [callback(before + offset + 1, measures) for callback in callbacks]
+        given: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
+        if any(wants_model):
+            given.append(problem.model(models[offset]))
+        asked = [callback(*given[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]
         if any(answer is True for answer in asked):
             return before + offset + 1
     return None
 
 
-def _next_multiple(done: int, every: int, rounds: int) -> int:
-    return min(rounds, (done // every + 1) * every)
+def _takes_three(callback: Callback) -> bool:
+    """Whether a callback takes the model too: from its third argument without a default."""
+    try:
+        parameters = inspect.signature(callback).parameters.values()
+    except (TypeError, ValueError):  # of some callables nothing is known
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(needed) == 3
 
 
 def _listed(value: Any, kind: type) -> list[Any]:

@@ -1,5 +1,6 @@
 """When a run may end early."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,25 @@ class Stop:
         """Whether x* has to be known."""
         return any(column(name).minimizer for name in self.limits)
 
+    @property
+    def needs_measures(self) -> bool:
+        """Whether all clients have to be asked."""
+        return any(one.name in self.limits for one in MEASURED)
+
     def measures(self, problem: Problem) -> Measures:
         """The limit of each measure, one that is never reached where none was given."""
+        limits: dict[str, Any] = {one.name: self.limits.get(one.name, one.never) for one in MEASURED}
+        return {name: np.asarray(limit, problem.dtype) for name, limit in limits.items()}
+
+    def check(self, problem: Problem, metrics: Collection[str]) -> None:
+        """Refuse to stop by what a run with these metrics does not know."""
         if self.needs_minimizer and problem.known_optimum is None:
             raise UnknownError(
                 f"{problem!r} does not know its minimiser, so a run cannot stop by gap or distance: "
                 "use Stop(grad_norm=...)."
             )
-        metrics = self.limits.keys() - {one.name for one in MEASURED}
-        if metrics:
-            raise ArgumentError(f"stop = {self!r}, and this run measures no {', '.join(sorted(metrics))}.")
-        limits: dict[str, Any] = {one.name: self.limits.get(one.name, one.never) for one in MEASURED}
-        return {name: np.asarray(limit, problem.dtype) for name, limit in limits.items()}
+        unknown = self.limits.keys() - {one.name for one in MEASURED} - set(metrics)
+        if unknown:
+            raise ArgumentError(
+                f"stop = {self!r}, and this run measures no {', '.join(sorted(unknown))}: give metrics= and test=."
+            )

@@ -26,6 +26,12 @@ class Clock:
     The server waits for everyone who answers, so a round takes the sum over its phases of the largest
     2 · latency + bytes down / down + gradients / speed + bytes up / up.
 
+    Args:
+        speed: Gradients a second.
+        up: Bytes a second to the server.
+        down: Bytes a second from the server.
+        latency: Seconds a message is on its way.
+
     >>> import fedlin
     >>> problem = fedlin.problems.quadratic([[[1.0]], [[2.0]]], [[1.0], [2.0]])
     >>> run = fedlin.simulate(fedlin.gradient_descent(), problem, (plan := fedlin.Plan(1, 0.5)), rounds=2)
@@ -33,10 +39,10 @@ class Clock:
     [0.0, 0.2, 0.4]
     """
 
-    speed: Array  # gradients a second
-    up: Array  # bytes a second
-    down: Array  # bytes a second
-    latency: Array  # seconds a message is on its way
+    speed: Array
+    up: Array
+    down: Array
+    latency: Array
 
     def __init__(
         self, speed: ArrayLike, *, up: ArrayLike = np.inf, down: ArrayLike = np.inf, latency: ArrayLike = 0.0
@@ -113,6 +119,16 @@ def draw_rates(
     seed: int = 0,
 ) -> Array:
     """Speeds or bandwidths at random: seconds a unit exponential with mean 1/rate, or rate · exp(spread · N(0, 1)).
+
+    Args:
+        clients: How many clients.
+        rate: The rate of a usual client, in units a second.
+        law: "exponential" or "lognormal".
+        spread: How much rates differ under "lognormal".
+        seed: What decides every draw.
+
+    Returns:
+        A rate for each client, (clients,).
 
     >>> draw_rates(3, 100.0, seed=1).round().tolist()
     [93.0, 324.0, 19.0]

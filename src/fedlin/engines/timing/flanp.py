@@ -46,6 +46,21 @@ def flanp(
     the result is measured on f, with `simulated` seconds by the clock; `algorithm` starts afresh with every stage.
     `theory.flanp` has its steps, `theory.staged` the stages and how many rounds each can take.
 
+    Args:
+        algorithm: The method, which starts afresh with every stage.
+        problem: The problem.
+        plan: τ_i and η_i.
+        clock: Who is how fast.
+        rounds: The most rounds of all stages together.
+        accuracy: V, the statistical accuracy of one client's data.
+        first: n, the clients of the first stage.
+        seed: What decides every draw.
+        x0: The starting point; the problem's own unless given.
+        stop: When the last stage ends; by the rounds alone unless given.
+
+    Returns:
+        The run, all of it measured on f, with `simulated` seconds by the clock.
+
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=8, dim=5, samples=20)
     >>> plan, clock = fedlin.theory.flanp(problem, tau=3), fedlin.Clock(fedlin.draw_rates(8, 100.0))

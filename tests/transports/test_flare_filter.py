@@ -1,0 +1,111 @@
+"""What the server's process lets through of what participants send, by the certificate of the connection it came on."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
+
+from fedlin.audit import AuditTrail
+from fedlin.transports.flare_filter import _Filter
+from fedlin.transports.message_limit import write_limit
+
+HOST, ADMIN = "fl.example.org", "admin@fedlin.local"
+
+
+def message(sender: str, origin: str, destination: str, length: int = 0, **headers: Any) -> Message:
+    """As FLARE hands it over: the name in the sender's certificate, and what the sender wrote."""
+    made = Message({MessageHeaderKey.ORIGIN: origin, MessageHeaderKey.DESTINATION: destination}, bytes(length))
+    made.set_prop(MessagePropKey.COMMON_NAME, sender)
+    made.set_header(MessageHeaderKey.MSG_TYPE, MessageType.REQ)
+    for name, value in headers.items():
+        made.set_header(getattr(MessageHeaderKey, name, None) or getattr(StreamHeaderKey, name), value)
+    return made
+
+
+class Filtered:
+    """A filter with the settings of a run with north and south, and what it has dropped."""
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        self.set_sites("north", "south")
+        write_limit(kit, 1000)
+        self.filter = _Filter(HOST, kit / "federation.toml")
+
+    def set_sites(self, *names: str) -> None:
+        path = self.kit / "federation.toml"
+        path.write_text("[sites]\n" + "".join(f"{name} = {{ tau = 1, eta = 0.1 }}\n" for name in names))
+        os.utime(path, (len(names), len(names)))  # another time, on any disk
+
+    def passes(self, *arguments: Any, **headers: Any) -> bool:
+        return self.filter.check(message(*arguments, **headers)) is None
+
+    def reasons(self) -> list[str]:
+        return [entry.facts["why"] for entry in AuditTrail(self.kit).entries()]
+
+
+@pytest.fixture
+def filtered(tmp_path: Path) -> Filtered:
+    return Filtered(tmp_path)
+
+
+def test_a_site_reaches_the_server_in_its_own_name(filtered: Filtered) -> None:
+    assert filtered.passes("south", "south", "server")
+    assert filtered.passes("south", "south.job", "server.job")
+    assert filtered.passes(HOST, "server.job", "north.job")
+    assert not filtered.passes("south", "south.job", "north.job")
+    assert not filtered.passes("south", "server.job", "north.job")
+    assert not filtered.passes("south", "north.job", "server.job")
+    assert not filtered.passes("south", "server", "server.job")
+    assert not filtered.passes("south", "south", "server", CHANNEL="_net_manager")
+    assert filtered.reasons() == [
+        "it is for north.job, and sites reach the server alone",
+        "it is for north.job in the name of server.job, and sites reach the server alone",
+        "it is in the name of north.job",
+        "it is in the name of server",
+        "it is a command to FLARE's process server",
+    ]
+
+
+def test_a_former_site_is_not_heard(filtered: Filtered) -> None:
+    """Its certificate is as good as ever; nor is one heard that the authority signed for nobody."""
+    assert filtered.passes("south", "south", "server")
+    filtered.set_sites("north")
+    assert not filtered.passes("south", "south", "server")
+    assert filtered.passes("north", "north", "server")
+    assert not filtered.passes("west", "west", "server")
+    assert filtered.reasons() == ["it is not a site of this federation"] * 2
+    filtered.set_sites("north", "south", "west")
+    assert filtered.passes("south", "south", "server")
+
+
+def test_the_admin_reaches_the_server_and_no_site(filtered: Filtered) -> None:
+    assert filtered.passes(ADMIN, "a1b2", "server")
+    assert filtered.passes(ADMIN, "a1b2", "server", 10**6)  # a job may be long
+    assert not filtered.passes(ADMIN, "a1b2", "north")
+    assert not filtered.passes(ADMIN, "server", "server.job")
+    assert not filtered.passes(ADMIN, "a1b2", "server", CHANNEL="_net_manager")
+
+
+def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
+    """What it says of its length, or what has come of it, whichever is more."""
+    long = 2 << 20
+    assert not filtered.passes("south", "south.job", "server.job", long)
+    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
+    assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, **chunk)
+    assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
+    assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
+    assert filtered.passes("north", "north.job", "server.job", 10, DATA_TYPE=StreamDataType.ACK, STREAM_ID=7)
+
+
+def test_the_same_is_told_once_a_minute(filtered: Filtered) -> None:
+    """So that nobody can fill the server's disk."""
+    for _ in range(1000):
+        filtered.passes("south", "south.job", "north.job")
+    assert len(filtered.reasons()) == 1
