@@ -14,7 +14,7 @@ from fedlin import algorithms, theory
 from fedlin.claims import Setting, all_claims, find
 from fedlin.claims.claim import Claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.algorithm1 import AGREE, TopK, departure
+from fedlin.claims.common.algorithm1 import AGREE, PLAYED, TopK, departure, rounds_to_play
 from fedlin.claims.common.wrong_methods import EXCLUDED, OF_LINKS, WRONG, Fault, stand_in
 from fedlin.core import Algorithm
 from fedlin.plan import Plan
@@ -22,7 +22,8 @@ from fedlin.plan import Plan
 QUICK = Setting(quick=True, draws=1)
 TESTED = [claim for claim in all_claims() if claim.wrong]
 # Seconds each; the others' wrong methods are tried in tenths of a second.
-SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals")
+SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals",
+        "exact-rates", "exact-local-steps", "exact-compression")  # fmt: skip
 MUST = ("thm1", "thm2a", "thm2b", "thm3", "thm4", "thm7", "thm8", "thm9", "time-varying", "combined", "fig2", "fig3")
 
 
@@ -107,6 +108,24 @@ class TestAlgorithm1:
         size, where = departure(problem, plan, models)
         assert where == 18
         assert size == pytest.approx(1e-4, rel=1e-3)
+
+    def test_a_fault_beside_x_star_shows_though_moves_are_short(self) -> None:
+        problem = instances.quadratics(1, 5.0)
+        plan = theory.strongly_convex(problem, instances.steps(1))
+        models = fedlin.simulate(fedlin.fedlin(), problem, plan, 400).iterates.copy()
+        first = models[1] - models[0]
+        assert np.linalg.norm(models[-1] - models[-2]) < 1e-4 * np.linalg.norm(first)
+        models[-1] += 1e-7 * first
+        size, where = departure(problem, plan, models)
+        assert where == 400
+        assert size == pytest.approx(1e-3, rel=1e-2)
+
+    @pytest.mark.parametrize("every", [2, 10, 24, 100])
+    def test_no_fault_falls_between_the_rounds_of_a_long_run_that_are_played(self, every: int) -> None:
+        chosen = rounds_to_play(24000, PLAYED)
+        assert len(np.unique(chosen)) == PLAYED
+        assert set(chosen % every) == set(range(every))
+        assert set(chosen[chosen >= 12000] % every) == set(range(every)) or every == 100
 
     def test_a_run_that_ended_or_left_the_numbers_is_none(self) -> None:
         problem = instances.quadratics(0, 5.0)

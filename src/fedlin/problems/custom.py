@@ -15,6 +15,7 @@ from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.packed import pack
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.problems.survey import Optimum
 
@@ -40,6 +41,13 @@ class Custom(Problem):
         super().__init__(
             self._functions.objective, data, start=start, clients=clients, sampling=self._functions.sampling
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_functions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._functions = flat_loss(state["_form"])
+        super().__setstate__(state)
 
     def signature(self) -> str:
         fixed = "" if self._form.frozen is None else describe(tuple(map(np.asarray, self._form.frozen.arrays.values())))
@@ -80,6 +88,14 @@ class Custom(Problem):
             raise UnknownError("minimizer= was given for equal weights; with other weights the minimiser is not known.")
         with compute_in(self.dtype):
             return Optimum(x, np.asarray(self._sums(x)[0]))
+
+    def pack(self, parts: int) -> Any:
+        if not self._form.padded or self._form.draws:
+            return None
+        rows, weight = self.data
+        lengths = self._lengths()
+        # Every block has a gradient of its own: no more of them than twice the clients.
+        return pack(rows, np.asarray(weight), lengths, -(-int(lengths.sum()) // self.clients), parts)
 
     def rows(self) -> Rows:
         of = self._functions

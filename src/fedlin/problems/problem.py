@@ -89,6 +89,7 @@ class Problem:
         self.weights = np.full(clients, 1 / clients)
         self.sampling = sampling
         self.noise = noise
+        self.sampler: Callable[[Any], Problem] | None = None  # makes `sampling` again where pickle cannot store it
 
     @property
     def dim(self) -> int:
@@ -107,6 +108,23 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(clients={self.clients}, dim={self.dim}, dtype={self.dtype})"
+
+    def __copy__(self) -> "Problem":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the device holds, which is made again where the problem arrives."""
+        left = {"device_data", "_packed", *(() if self.sampler is None else ("sampling", "noise"))}
+        return {name: value for name, value in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.sampler is not None:
+            self.sampling, self.noise = None, None
+            made = self.sampler(self)
+            self.sampling, self.noise = made.sampling, made.noise
 
     def signature(self) -> str:
         """What tells this kind of problem from others that have the same data."""
@@ -167,6 +185,20 @@ class Problem:
         """The clients' data where JAX computes, moved there once."""
         with precision(self.dtype):
             return jax.device_put(self.data)
+
+    def pack(self, parts: int) -> Data | None:
+        """The clients' data with rows in blocks, shared out over so many devices; None where that saves little."""
+        return None
+
+    @cached_property
+    def _packed(self) -> dict[int, Data | None]:
+        return {}
+
+    def packed_data(self, parts: int) -> Data | None:
+        """What `pack` makes, made once."""
+        if parts not in self._packed:
+            self._packed[parts] = self.pack(parts) if self.clients % parts == 0 else None
+        return self._packed[parts]
 
     @cached_property
     def optimum(self) -> Optimum:

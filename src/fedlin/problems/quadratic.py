@@ -85,9 +85,14 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 
-CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend)
+CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend, origin=(__name__, "CLOSED"))
 BY_GRADIENTS = Objective(
-    _loss, _grad, _divergence, _prox, fused=lambda form, work: descend_on_chip(form.A, form.b, work)
+    _loss,
+    _grad,
+    _divergence,
+    _prox,
+    fused=lambda form, work: descend_on_chip(form.A, form.b, work),
+    origin=(__name__, "BY_GRADIENTS"),
 )
 
 

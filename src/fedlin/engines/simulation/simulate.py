@@ -288,7 +288,7 @@ def _lay_out(
     if devices is not None:
         mesh = make_mesh(devices, problem.clients)
     elif run.cohort is None and not problem.objective.outside:
-        mesh = choose_mesh(problem.data, problem.clients, run.passes)
+        mesh = choose_mesh(run.packed(1) or problem.data, problem.clients, run.passes)
     return Resident([run], layout, iterates, mesh, followed, metrics)
 
 
