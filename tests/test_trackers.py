@@ -1,9 +1,11 @@
 """What a tracker wrote is what the run measured."""
 
+import json
 import math
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 import fedlin
 from fedlin import trackers
+from fedlin.errors import ArgumentError
 
 ROUNDS = 30
 PROBLEM = fedlin.problems.least_squares(clients=3, dim=4, samples=10)
@@ -121,6 +124,54 @@ def test_a_tracker_left_open_ends_with_python() -> None:
 
 
 def test_importing_the_trackers_imports_no_dashboard() -> None:
-    code = "import sys, fedlin.trackers; print(sorted({'tensorboardX', 'mlflow'} & set(sys.modules)))"
+    code = "import sys, fedlin.trackers; print(sorted({'tensorboardX', 'mlflow', 'wandb'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def wandb_records(content: bytes) -> Iterator[bytes]:
+    """The records of a LevelDB log after W&B's header: blocks of 32 KiB, a record in one or several pieces."""
+    block, place, record = 2**15, 7, b""
+    while place + 7 <= len(content):
+        if block - place % block < 7:  # too little for another piece
+            place += block - place % block
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        record += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or its last piece
+            yield record
+            record = b""
+
+
+def wandb_rows(folder: Path) -> list[dict[str, float]]:
+    """What a run that was offline has logged, from the file that `wandb sync` would upload."""
+    from wandb.proto import wandb_internal_pb2
+
+    Record = wandb_internal_pb2.Record  # type: ignore[attr-defined]
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    deadline = time.monotonic() + 30  # W&B writes in a process of its own
+    kinds = list[str]()
+    while "exit" not in kinds and time.monotonic() < deadline:
+        records = [Record.FromString(record) for record in wandb_records(file.read_bytes())]
+        kinds = [record.WhichOneof("record_type") for record in records]
+    return [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.WhichOneof("record_type") == "history"
+    ]
+
+
+def test_wandb_holds_every_round_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    with trackers.wandb("tests", run="one", folder=tmp_path, mode="offline", params={"tau": 2}) as track:
+        result = run(track)
+    rows = wandb_rows(tmp_path)
+    assert [row["_step"] for row in rows] == list(range(1, ROUNDS + 1))
+    for name, curve in result.curves().items():
+        if name != "round":
+            np.testing.assert_array_equal([row[name] for row in rows], curve[1:])
+    with pytest.raises(ArgumentError, match="mode = 'on'"):
+        trackers.wandb("tests", mode="on")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="project = ''"):
+        trackers.wandb("")

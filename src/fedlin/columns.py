@@ -148,6 +148,23 @@ FEDERATION = (
     Column("wire_down", "bytes sent down", "bytes sent down", sums=True, write=write_bytes),
 )
 
+# Metrics on test data that are known by name: what they are, and which way is better. Others are better the higher.
+_BETTER = {
+    "accuracy": ("accuracy", "at least"),
+    "log_loss": ("log-loss", "at most"),
+    "auc": ("AUC", "at least"),
+    "calibration": ("calibration error", "at most"),
+    "rmse": ("root mean square error", "at most"),
+    "explained": ("share explained", "at least"),
+    "deviance": ("Poisson deviance", "at most"),
+}
+_OF_CLIENTS = {"": "", "_worst": ", worst client", "_median": ", median client"}
+METRICS = {
+    f"{name}{ending}": Column(f"{name}{ending}", f"{title}{whose}", f"{title}{whose}", stop=stop)  # type: ignore[arg-type]
+    for name, (title, stop) in _BETTER.items()
+    for ending, whose in _OF_CLIENTS.items()
+}
+
 MEASURED = tuple(column for column in COLUMNS if column.measure is not None)
 SPENT = tuple(column for column in COLUMNS if column.cost is not None)
 _KNOWN = {column.name: column for column in (ROUNDS, BYTES, *COLUMNS, *FEDERATION)}
@@ -159,7 +176,8 @@ def column(name: str) -> Column:
     >>> column("gap").label, column("accuracy").stop
     ('f(x) - f*', 'at least')
     """
-    return _KNOWN.get(name) or Column(name, name, name, stop="at least", missing="it was not among the metrics")
+    known = _KNOWN.get(name) or METRICS.get(name)
+    return known or Column(name, name, name, stop="at least", missing="it was not among the metrics")
 
 
 def reached(measures: Measures, limits: Measures) -> list[Any]:

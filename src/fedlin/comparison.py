@@ -156,8 +156,9 @@ class Comparison:
         setting: Mapping[str, str] | None = None,
         tables: Sequence["TextTable"] = (),
         images: Mapping[str, bytes] | None = None,
+        figures: Sequence["Figure"] = (),
     ) -> "Chapter":
-        """The comparison as a chapter of a page: the costs first, then `tables`; `images` are PNG by caption."""
+        """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption."""
         from fedlin.report.comparison_page import Chapter
 
         return Chapter(
@@ -166,7 +167,7 @@ class Comparison:
             dict(setting or {}),
             (self.table(), *tables),
             self.findings,
-            (self.figure(),),
+            (self.figure(), *figures),
             dict(images or {}),
         )
 
@@ -201,7 +202,7 @@ class Comparison:
                 f"In {column(unit).label}",
                 column(unit).label,
                 column(self.measure).label,
-                tuple(_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
+                tuple(method_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
             )
             for unit in UNITS
         )
@@ -301,7 +302,8 @@ def _spent(result: Result, unit: str, place: int | None) -> float:
     return float(place if unit == "rounds" else getattr(result, unit)[place])
 
 
-def _curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> "Curve":
+def method_curve(method: str, runs: Sequence[Result], measure: str, unit: str) -> "Curve":
+    """A measure against what it costs: the median over seeds, and their range."""
     from fedlin.report.figure import Curve
 
     longest = max(run.rounds for run in runs) + 1

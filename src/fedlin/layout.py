@@ -33,6 +33,32 @@ BY_RUN = P(RUNS)  # type: ignore[no-untyped-call]
 BY_ROUND_AND_RUN = P(None, RUNS)  # type: ignore[no-untyped-call]
 
 
+@jax.tree_util.register_pytree_node_class
+class Shared:
+    """Data that every client sees whole, among what is each client's own."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        """For JAX."""
+        return (self.tree,), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple[Any]) -> "Shared":
+        """For JAX."""
+        return cls(*children)
+
+
+def _is_shared(node: Any) -> bool:
+    return isinstance(node, Shared)
+
+
+def open_shared(tree: Any) -> Any:
+    """A tree whose shared parts are as a client sees them."""
+    return jax.tree.map(lambda node: node.tree if _is_shared(node) else node, tree, is_leaf=_is_shared)
+
+
 def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | None = None) -> Callable[..., Any]:
     """`function` over the leading axis of its arguments, `block` clients at a time; None means all at once.
 
@@ -40,9 +66,17 @@ def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | No
     """
 
     def here(*arguments: Any) -> Any:
+        nodes, structure = jax.tree.flatten(arguments, is_leaf=_is_shared)
+        own = [node for node in nodes if not _is_shared(node)]
+
+        def one(leaves: list[Any]) -> Any:
+            left = iter(leaves)
+            whole = [node.tree if _is_shared(node) else next(left) for node in nodes]
+            return function(*jax.tree.unflatten(structure, whole))
+
         if block is None:
-            return jax.vmap(function)(*arguments)
-        return jax.lax.map(lambda one: function(*one), arguments, batch_size=block if block > 1 else None)
+            return jax.vmap(one)(own)
+        return jax.lax.map(one, own, batch_size=block if block > 1 else None)
 
     if mesh is None:
         return here
@@ -86,7 +120,7 @@ def sum_over_blocks(function: Callable[..., T], block: int | None, mesh: Mesh | 
     def here(*arguments: Any) -> T:
         clients = len(jax.tree.leaves(arguments)[0])
         if block is None or block >= clients:
-            return function(*arguments)
+            return function(*open_shared(arguments))
         whole = clients // block * block
         blocks = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, block, *leaf.shape[1:]), arguments)
         zero = jax.tree.map(lambda sum_: jnp.zeros(sum_.shape, sum_.dtype), jax.eval_shape(function, *arguments))

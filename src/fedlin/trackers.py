@@ -8,12 +8,15 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib.util import find_spec
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from fedlin.errors import ArgumentError
 
+Mode = Literal["online", "offline", "disabled"]  # of Weights & Biases
 BATCH = 1000  # metrics MLflow takes in one request
 
 
@@ -75,8 +78,8 @@ class _MLflow(Tracker):
         except ImportError as cause:
             raise _missing("mlflow", "mlflow") from cause
         self._client, self._metric = MlflowClient(uri), Metric
-        found = self._client.get_experiment_by_name(experiment)
-        place = found.experiment_id if found else self._client.create_experiment(experiment)
+        existing = self._client.get_experiment_by_name(experiment)
+        place = existing.experiment_id if existing else self._client.create_experiment(experiment)
         self.run_id: str = self._client.create_run(place, run_name=run).info.run_id
         for name, value in params.items():
             self._client.log_param(self.run_id, name, value)
@@ -97,6 +100,34 @@ class _MLflow(Tracker):
     def _send(self) -> None:
         self._client.log_batch(self.run_id, metrics=self._waiting[:BATCH])
         del self._waiting[:BATCH]
+
+
+class _Wandb(Tracker):
+    def __init__(
+        self, project: str, run: str | None, folder: str | None, mode: Mode | None, params: Mapping[str, object]
+    ) -> None:
+        try:
+            import wandb
+        except ImportError as cause:
+            raise _missing("wandb", "wandb") from cause
+        settings = wandb.Settings(silent=True, console="off")
+        self._run = wandb.init(
+            project=project,
+            name=run,
+            dir=folder,
+            mode=mode,
+            config=dict(params),
+            reinit="create_new",
+            settings=settings,
+        )
+        self.folder: str = self._run.dir
+        super().__init__()
+
+    def write(self, number: int, measures: Mapping[str, float]) -> None:
+        self._run.log(dict(measures), step=number)
+
+    def end(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
 
 
 def tensorboard(folder: str | PathLike[str]) -> Tracker:
@@ -131,6 +162,51 @@ def mlflow(
     if not isinstance(experiment, str) or not experiment:
         raise ArgumentError(f"experiment = {experiment!r} is not allowed: give the experiment's name.")
     return _MLflow(experiment, run, uri, params or {})
+
+
+def wandb(
+    project: str = "fedlin",
+    *,
+    run: str | None = None,
+    folder: str | PathLike[str] | None = None,
+    mode: Mode | None = None,
+    params: Mapping[str, object] | None = None,
+) -> Tracker:
+    """A new Weights & Biases run with every measure by round. Needs the extra: `pip install 'fedlin[wandb]'`.
+
+    Args:
+        project: The project's name.
+        run: The run's name; W&B invents one unless given.
+        folder: Where W&B keeps its files; `wandb` in the working folder unless given.
+        mode: "online", "offline" (files only, which `wandb sync` uploads later) or "disabled"; what the environment
+            variable WANDB_MODE says unless given.
+        params: What is logged with the run.
+
+    Returns:
+        The tracker.
+    """
+    if not isinstance(project, str) or not project:
+        raise ArgumentError(f"project = {project!r} is not allowed: give the project's name.")
+    if mode not in (None, *get_args(Mode)):
+        raise ArgumentError(f"mode = {mode!r} is not allowed: give one of {', '.join(get_args(Mode))}.")
+    return _Wandb(project, run, None if folder is None else fspath(folder), mode, params or {})
+
+
+def check_tracker(name: str) -> None:
+    """Refuse a tracker whose package is not installed."""
+    package = {"tensorboard": "tensorboardX"}.get(name, name)
+    if find_spec(package) is None:
+        raise _missing(package, name)
+
+
+def track_run(name: str, folder: Path, run: str, params: Mapping[str, object]) -> Tracker:
+    """The tracker that an experiment file names, for a run of it; files go into `folder`."""
+    if name == "tensorboard":
+        return tensorboard(folder / "tensorboard" / run)
+    if name == "mlflow":
+        return mlflow(folder.name, run=run, params=params)
+    folder.mkdir(parents=True, exist_ok=True)
+    return wandb(folder.name, run=run, folder=folder, params=params)
 
 
 def _missing(package: str, extra: str) -> ArgumentError:

@@ -125,7 +125,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"plan": {"tau": 2, "eta": "tuned", "tuning": {"low": 2.0, "high": 1.0}}}, "high = 1 is not above low = 2"),
         ({"plan": {"tau": {"each": [1, 2]}, "eta": 0.1}}, "tau has 2 entries for 3 clients"),
         ({"algorithm": [{"name": "fedlni"}]}, "no method is called 'fedlni': did you mean 'fedlin'"),
-        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\].name is missing"),
+        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\]: give either name"),
         ({"algorithm": [{"name": "fedprox"}]}, "fedprox needs beta"),
         ({"algorithm": [{"name": "fedprox", "bta": 1.0}]}, "no argument of fedprox is called 'bta'.*'beta'"),
         ({"algorithm": [{"name": "fedprox", "beta": "big"}]}, "beta = 'big' is not allowed"),
@@ -395,7 +395,7 @@ def test_every_method_is_listed_with_what_it_is() -> None:
 def attempt_with(best: float, diverging: float) -> Any:
     """Rounds grow with the distance from the best step size on a logarithmic scale; large ones diverge."""
 
-    def attempt(values: Sequence[float]) -> list[Trial]:
+    def attempt(values: Sequence[float], rounds: int) -> list[Trial]:
         return [
             Trial(value, "diverged", (None,), np.inf)
             if value > diverging
@@ -409,14 +409,14 @@ def attempt_with(best: float, diverging: float) -> Any:
 @pytest.mark.parametrize(("best", "diverging"), [(0.3, 1.0), (30.0, 40.0), (1e-4, 1e-3), (3e-5, 1e9)])
 def test_the_grid_grows_until_the_best_lies_inside(best: float, diverging: float) -> None:
     setting = config.TuningConfig(low=0.01, high=1.0, count=5)
-    found = search(attempt_with(best, diverging), setting, 1.0)
+    found = search(attempt_with(best, diverging), setting, 1.0, 400)
     assert not found.edge
     assert abs(np.log10(found.value / best)) <= 0.26, "within half a step of the grid"
     assert [trial.value for trial in found.trials] == sorted(trial.value for trial in found.trials)
 
 
 def test_a_best_that_stays_outermost_is_flagged() -> None:
-    found = search(attempt_with(1e9, 1e12), config.TuningConfig(low=0.01, high=1.0, count=5, extend=1), 1.0)
+    found = search(attempt_with(1e9, 1e12), config.TuningConfig(low=0.01, high=1.0, count=5, extend=1), 1.0, 400)
     assert found.edge
     assert len(found.trials) == 8
 
@@ -440,7 +440,7 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
     path = write(tmp_path, rounds=300, targets=[1e-4, 1e-8], plan={"tau": 3, "eta_bar": "tuned", "tuning": tuning})
     loaded = load(path)
     (run,) = prepare(loaded)
-    found = tune(run)
+    found = tune(run, halve=False)
     rounds = {}
     for trial in found.trials:
         stop = fedlin.Stop(gap=1e-8)
@@ -449,6 +449,55 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
             rounds[trial.value] = result.rounds
             assert trial.reached[1] == result.rounds
     assert found.value == min(rounds, key=rounds.__getitem__)
+
+
+LEAST_SQUARES = {"kind": "least_squares", "clients": 5, "dim": 10, "samples": 40}
+DRAWN = {"clients": 6, "dim": 8, "samples": 60}
+SEARCHED: list[tuple[dict[str, Any], dict[str, Any]]] = [  # problem, method
+    ({**LEAST_SQUARES, "alpha": 10.0}, {"name": "fedlin"}),
+    ({**LEAST_SQUARES, "alpha": 1.0}, {"name": "fedavg"}),
+    ({**LEAST_SQUARES, "alpha": 0.1, "seed": 3}, {"name": "scaffold"}),
+    ({**LEAST_SQUARES, "seed": 1}, {"name": "fedlin", "uplink": "innovation(top_k(2))"}),
+    ({**LEAST_SQUARES, "noise": 0.01}, {"name": "fedavg"}),
+    ({"kind": "logistic", "l2": 0.01, "synthetic": DRAWN}, {"name": "fedlin"}),
+    ({"kind": "logistic", "l2": 0.1, "synthetic": DRAWN}, {"name": "fedavg"}),
+    ({"kind": "softmax", "l2": 0.01, "synthetic": DRAWN}, {"name": "fednova"}),
+    ({"kind": "softmax", "l2": 0.1, "synthetic": DRAWN}, {"name": "fedprox", "beta": 0.1}),
+    ({"kind": "ridge", "l2": 0.1, "synthetic": DRAWN}, {"name": "gradient_descent", "plan": {"tau": 1}}),
+]  # fmt: skip
+
+
+@pytest.mark.long
+def test_halving_chooses_what_the_whole_grid_chooses_with_a_fifth_of_the_rounds(tmp_path: Path) -> None:
+    """Within one step of the grid on nine of ten problems; what is counted is the rounds of all candidates."""
+    apart, shares = [], []
+    for problem, method in SEARCHED:
+        content = {"problem": problem, "plan": {"tau": 4, "eta": "tuned"}, "algorithm": [method]}
+        (run,) = prepare(load(write(tmp_path, rounds=960, targets=[1e-4, 1e-8], **content)))
+        counts = []
+        chosen = []
+        for halve in (False, True):
+            played = list[int]()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("fedlin.experiments.tune.simulate_many", _counted(played))
+                chosen.append(tune(run, halve=halve).value)
+            counts.append(sum(played))
+        apart.append(abs(np.log(chosen[1] / chosen[0])) / np.log(1000 ** (1 / 6)))
+        shares.append(counts[1] / counts[0])
+        print(method["name"], problem["kind"], *chosen, round(apart[-1], 2), round(shares[-1], 3))
+    assert sum(distance < 1.01 for distance in apart) >= 9
+    assert np.mean(shares) <= 0.2
+
+
+def _counted(played: list[int]) -> Any:
+    """`simulate_many` that notes how many rounds all runs of a batch were computed: as many as the longest of them."""
+
+    def many(*arguments: Any, **named: Any) -> list[fedlin.Result]:
+        results = fedlin.simulate_many(*arguments, **named)
+        played.append(len(results) * max(result.rounds for result in results))
+        return results
+
+    return many
 
 
 def test_arguments_reach_the_method(tmp_path: Path) -> None:

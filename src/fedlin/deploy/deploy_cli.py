@@ -24,7 +24,7 @@ RunOption = Annotated[str | None, typer.Option("--run", help="The run of this na
 def start(folder: Folder, local: Local = False) -> None:
     """Send the job and stay until the run is over; what crashes meanwhile goes on from what was saved.
 
-    Leaves with 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
+    Exit status: 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
     the request cannot be met, 130 where it was interrupted.
     """
     _start(folder, local, None, None)
@@ -198,7 +198,7 @@ def audit(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
     lines: Annotated[int, typer.Option(min=0, help="Print so many of the last lines of each trail, too.")] = 0,
 ) -> None:
-    """Verify the audit trails in a folder; leaves with 1 where a line was changed, removed or inserted."""
+    """Verify the audit trails in a folder; exit status 1 where a line was changed, removed or inserted."""
     from fedlin.audit import verify
     from fedlin.deploy.trails import find_trails
 

@@ -190,9 +190,9 @@ def _parse(path: str | os.PathLike[str], content: memoryview) -> tuple[dict[str,
     description = bytes(content[_LENGTHS.size : first])
     if len(description) != length or zlib.crc32(description) != checksum:
         raise damaged
-    told = json.loads(description)
+    header = json.loads(description)
     arrays: dict[str, Any] = {}
-    for name, dtype, shape, crc in told["arrays"]:
+    for name, dtype, shape, crc in header["arrays"]:
         kind = np.dtype(dtype)
         size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
         part = content[first : first + size]
@@ -202,7 +202,7 @@ def _parse(path: str | os.PathLike[str], content: memoryview) -> tuple[dict[str,
         first += size
     if first != len(content):
         raise damaged
-    return told["identity"], arrays
+    return header["identity"], arrays
 
 
 def _parse_former(path: str | os.PathLike[str], content: bytes) -> tuple[dict[str, str], dict[str, Any]]:

@@ -102,26 +102,27 @@ def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target:
     problem, results = prepared.problem, dict[float, Result]()
     method = build_method.algorithm(candidate.method, candidate.arguments)
 
-    def attempt(values: Sequence[float]) -> list[Trial]:
+    def attempt(values: Sequence[float], rounds: int) -> list[Trial]:
         runs = simulate_many(
             method,
             problem,
             [_plan(candidate, prepared, value) for value in values],
-            pilot,
+            rounds,
             seeds=prepared.planned.seed,
             participation=prepared.planned.participation,
             stop=Stop(**{measure: target}),
             iterates=False,
             measure_every=1,
+            layout=prepared.experiment.layout,
         )
         results.update(zip(values, runs, strict=True))
-        return [trial(value, run, measure, [target]) for value, run in zip(values, runs, strict=True)]
+        return [trial(value, run, measure, [target], pilot) for value, run in zip(values, runs, strict=True)]
 
     if candidate.certified:
         step = float((theory.certified(problem, _tau(prepared)).eta * _tau(prepared))[0])
-        attempt([step])
+        attempt([step], pilot)
     else:
-        step = search(attempt, TuningConfig(), 1 / problem.smoothness).value
+        step = search(attempt, TuningConfig(), 1 / problem.smoothness, pilot).value
     run = results[step]
     curve = getattr(run, measure)
     rounds = inf if run.status == "diverged" else predicted(curve, target)

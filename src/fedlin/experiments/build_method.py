@@ -15,6 +15,7 @@ from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
+from fedlin.experiments.own_code import call_own, is_own
 from fedlin.links import Link
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
@@ -49,6 +50,8 @@ def algorithm(
     >>> algorithm("fedlin", {"uplink": "innovation(top_k(10))"}).name
     'fedlin(uplink=innovation(top_k(10)))'
     """
+    if is_own(name):
+        return call_own(name, arguments, Algorithm, "an Algorithm, as fedlin.fedavg() is")
     if name not in METHODS:
         raise ArgumentError(unknown_name("method", name, METHODS))
     signature = inspect.signature(METHODS[name])

@@ -1,7 +1,9 @@
 """A run's problem, built from numbers, a file of quadratics or rows of data, with the facts a report shows."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,12 @@ import numpy as np
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
+from fedlin.data.held_out_report import HeldOutRows, OwnMetric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
 from fedlin.experiments.held_out_metrics import held_out_metrics
+from fedlin.experiments.own_code import call_own
 from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
 
@@ -24,8 +28,17 @@ class BuiltProblem:
     problem: Problem
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
-    metrics: dict[str, Metric] | None = None  # on rows that are held out
+    metrics: dict[str, Metric] | None = None  # on rows that are held out, while a run goes
     test: Any = None  # those rows
+    kind: str = ""
+    own_metrics: Mapping[str, OwnMetric] = field(default_factory=dict)
+
+    @cached_property
+    def held_out(self) -> HeldOutRows | None:
+        """What to say of models on the rows held out, where there are any."""
+        if self.rows is None or self.rows.test is None:
+            return None
+        return HeldOutRows(self.kind, self.rows.test, self.own_metrics)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -76,6 +89,9 @@ def _exact(setting: config.OracleConfig) -> BuiltProblem:
         return BuiltProblem(problems.least_squares(**numbers))
     if isinstance(setting, config.QuadraticConfig):
         return BuiltProblem(_quadratic(setting.file))
+    if isinstance(setting, config.PythonConfig):
+        made = call_own(setting.python, setting.arguments, Problem, "a problem, as fedlin.problems.from_loss(...) is")
+        return BuiltProblem(made)
     assert isinstance(setting, config.RowsConfig)
     return _with_rows(setting)
 
@@ -101,4 +117,4 @@ def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
         problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
     else:
         weights = "(1/m) Σ fᵢ, every client alike"
-    return BuiltProblem(problem, rows, weights, metrics, test)
+    return BuiltProblem(problem, rows, weights, metrics, test, setting.kind)

@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedlin.comparison import Comparison, compare, costs_csv
 from fedlin.errors import ArgumentError
 from fedlin.experiments.build_method import algorithm
+from fedlin.experiments.compare_tests import client_table, held_out_figure, held_out_table
 from fedlin.experiments.planned_runs import PlannedRun
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.privacy import promise
 from fedlin.report.comparison_page import Chapter, TextTable, write_comparison
+from fedlin.report.figure import Figure
 from fedlin.result import Result
 
 
@@ -82,8 +84,24 @@ def _compare_setting(name: str, runs: Sequence[FinishedRun]) -> tuple[Comparison
     images = {}
     if "picture" in known:
         images["Rows of each client"] = (first.folder.path / known["picture"]).read_bytes()
-    tables = (*_tuning(methods), *_privacy(methods, known), *_preparation(known), *_rows(known))
-    return comparison, comparison.chapter(name, setting, tables, images)
+    tested = _held_out(methods)
+    tables = (*tested.tables, *_tuning(methods), *_privacy(methods, known), *_preparation(known), *_rows(known))
+    return comparison, comparison.chapter(name, setting, tables, images, tested.figures)
+
+
+class _Tested(NamedTuple):
+    tables: tuple[TextTable, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+
+def _held_out(methods: Mapping[str, Sequence[FinishedRun]]) -> _Tested:
+    """The methods on rows nobody learned from, where all were tried on them."""
+    reports = {method: [run.folder.held_out(run.planned) for run in group] for method, group in methods.items()}
+    if any(report is None for seeds in reports.values() for report in seeds):
+        return _Tested()
+    results = {method: [run.result for run in group] for method, group in methods.items()}
+    tables = held_out_table(reports), client_table(reports)
+    return _Tested(tables, (held_out_figure(results, reports),))
 
 
 def _kind(planned: PlannedRun) -> str:

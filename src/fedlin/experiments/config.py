@@ -75,6 +75,20 @@ class QuadraticConfig(OracleConfig):
     file: Path
 
 
+class PythonConfig(OracleConfig):
+    """A problem made by a function of the user's own; every other key is an argument of it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
+
+    kind: Literal["python"] = "python"
+    python: Annotated[str, Field(description='a file and a function in it, such as "model.py:problem"')]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the function is called with."""
+        return dict(self.model_extra or {})
+
+
 class DataConfig(Section):
     """Where rows come from: a file, or a public data set by name."""
 
@@ -241,6 +255,7 @@ PROBLEMS: dict[str, type[OracleConfig]] = {
     "least_squares": LeastSquaresConfig,
     "logistic": LogisticConfig,
     "poisson": PoissonConfig,
+    "python": PythonConfig,
     "quadratic": QuadraticConfig,
     "regression": RegressionConfig,
     "ridge": RegressionConfig,
@@ -342,7 +357,16 @@ class ExperimentConfig(Section):
     checkpoint: Count | None = None
     evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
+    layout: Annotated[
+        Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')
+    ] = "auto"
+    track: Annotated[
+        Literal["tensorboard", "mlflow", "wandb"], Field(description='"tensorboard", "mlflow" or "wandb"')
+    ] | None = None  # fmt: skip
     stop: StopConfig = StopConfig()
+    metrics: Annotated[
+        dict[str, str], Field(description='a table of names and functions, such as { recall = "mine.py:recall" }')
+    ] = {}
     problem: Annotated[dict[str, Any], Field(description="a table [problem]")]
     plan: Annotated[dict[str, Any], Field(description="a table [plan]")]
     algorithm: Annotated[list[dict[str, Any]], Field(min_length=1, description="one or more tables [[algorithm]]")]
@@ -364,6 +388,18 @@ class ParticipationConfig(Section):
 class AlgorithmConfig(Section):
     """The keys of [[algorithm]] that are not the method's own arguments."""
 
-    name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")]
+    name: Annotated[str, Field(description="the name of a method; `fedlin algorithms` lists them")] = ""
+    python: Annotated[str, Field(description='a file and a function in it, such as "mine.py:fedadam"')] = ""
     label: Annotated[str, Field(min_length=1, description="the name in tables and figures")] | None = None
     plan: Annotated[dict[str, Any], Field(description="a table of what differs from [plan]")] = {}
+
+    @model_validator(mode="after")
+    def _one_method(self) -> Self:
+        if bool(self.name) == bool(self.python):
+            raise ValueError('give either name (a method) or python (a function of your own, "mine.py:fedadam").')
+        return self
+
+    @property
+    def method(self) -> str:
+        """What is to be called."""
+        return self.name or self.python

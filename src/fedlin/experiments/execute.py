@@ -1,25 +1,27 @@
 """An experiment from its first run to its tables; what is done is stored at once, so that it can go on later."""
 
 from collections.abc import Callable
-from math import ceil
 from typing import Any
 
-from fedlin.engines.checkpoint import Checkpoint
-from fedlin.engines.simulation.simulate import simulate
-from fedlin.experiments.config import ExperimentConfig
-from fedlin.experiments.prepare import PreparedRun, first_seeds, stop
+from fedlin.experiments.prepare import PreparedRun, first_seeds, own_code
 from fedlin.experiments.run_folder import RunFolder
-from fedlin.experiments.tune import tune
-from fedlin.result import Result
+from fedlin.experiments.work_units import WorkUnits
+from fedlin.experiments.workers import Workers, share_out
 
 Say = Callable[[str], None]
-CHECKPOINTS = 20  # a run is saved so often, unless the file says otherwise
 
 
-def execute(folder: RunFolder, prepared: list[PreparedRun], *, say: Say, progress: bool = False) -> None:
-    """Tune and play what is not yet stored, then write the tables."""
+def execute(
+    folder: RunFolder,
+    prepared: list[PreparedRun],
+    *,
+    say: Say,
+    progress: bool = False,
+    workers: Callable[[], Workers] | None = None,
+) -> None:
+    """Tune and play what is not yet stored, then write the tables; `workers` makes those who share the work, if any."""
     facts, pictures = _facts(prepared)
-    folder.begin(facts)
+    folder.begin(facts, own_code(folder.file))
     for known in facts.values():
         for note in known.get("notes", ()):
             say(f"prepared: {note}")
@@ -32,16 +34,13 @@ def execute(folder: RunFolder, prepared: list[PreparedRun], *, say: Say, progres
         if privacy is not None:
             searched = " The search for its step size is not counted." if run.planned.plan.tuned else ""
             say(f"{run.planned.label}: {privacy}.{searched}")
-    step_sizes = _tune_all(folder, prepared, say)
-    for number, run in enumerate(prepared, 1):
-        planned = run.planned
-        if folder.finished(planned):
-            continue
-        result = _play(folder, run, step_sizes.get(planned.cell), progress)
-        if result.status == "interrupted":
-            raise KeyboardInterrupt  # the engine has saved the run and ended between rounds
-        folder.store(planned, result)
-        say(f"[{number}/{len(prepared)}] {planned}: {outcome(result, folder.file.experiment)}")
+    units = WorkUnits(folder, prepared)
+    missing = units.missing()
+    if workers is None or not missing:
+        for unit in missing:
+            say(units.perform(unit, progress))
+    else:
+        share_out(missing, units.ready, workers, say)
     folder.write_tables()
 
 
@@ -62,56 +61,3 @@ def _facts(prepared: list[PreparedRun]) -> tuple[dict[str, dict[str, Any]], dict
             facts[key]["picture"] = name
             pictures[name] = rows.partition.plot(labels)
     return facts, pictures
-
-
-def _tune_all(folder: RunFolder, prepared: list[PreparedRun], say: Say) -> dict[tuple[str, str], float]:
-    """The step size of every group of runs that differ in their seed only."""
-    step_sizes = {}
-    for run in first_seeds(prepared):
-        planned = run.planned
-        if not planned.plan.tuned:
-            continue
-        record = folder.tuning(planned)
-        if record is None:
-            record = tune(run).as_dict()
-            folder.store_tuning(planned, record)
-            say(f"tuned {planned.title}: {_search_summary(run, record)}")
-        step_sizes[planned.cell] = record["value"]
-    return step_sizes
-
-
-def _search_summary(run: PreparedRun, record: dict[str, Any]) -> str:
-    """A line on a search: what was chosen, and a warning where a better one may lie outside."""
-    tried = [trial["value"] for trial in record["trials"]]
-    edge = "; it is the outermost tried, so a better one may lie beyond" if record["edge"] else ""
-    name = run.planned.plan.step_name
-    return f"{name} = {record['value']:g} of {len(tried)} from {tried[0]:g} to {tried[-1]:g}{edge}"
-
-
-def _play(folder: RunFolder, run: PreparedRun, tuned: float | None, progress: bool) -> Result:
-    experiment, planned = run.experiment, run.planned
-    return simulate(
-        run.algorithm,
-        run.problem,
-        run.plan(experiment.rounds, tuned),
-        experiment.rounds,
-        seed=planned.seed,
-        participation=planned.participation,
-        stop=stop(experiment),
-        progress=progress,
-        checkpoint=Checkpoint(
-            folder.checkpoint(planned), experiment.checkpoint or ceil(experiment.rounds / CHECKPOINTS)
-        ),
-        iterates=False,
-        measure_every=1,  # the cost to a target is exact to the round
-        metrics=run.built.metrics,
-        test=run.built.test,
-        every=experiment.evaluate_every,
-    )
-
-
-def outcome(result: Result, experiment: ExperimentConfig) -> str:
-    """How a run ended, in a few words."""
-    last = getattr(result, experiment.measure)[-1]
-    end = f"diverged in round {result.diverged_at}" if result.status == "diverged" else f"{result.rounds} rounds"
-    return f"{end}, {experiment.measure} {last:.2e}, {result.seconds[-1]:.2g} s"

@@ -11,6 +11,7 @@ from fedlin.checks import file_name
 from fedlin.errors import ArgumentError, DataError, FedLinError
 from fedlin.experiments import config
 from fedlin.experiments.check_config import checked
+from fedlin.experiments.own_code import place_of
 from fedlin.experiments.planned_runs import PlannedRun, planned_runs
 
 DATA = "FEDLIN_DATA"
@@ -54,12 +55,17 @@ def load(path: str | Path, *, rounds: int | None = None, stored: bool = False) -
         raise type(error)("\n".join(f"{source}: {line}" for line in str(error).split("\n"))) from error
 
 
-def _with_absolute_paths(raw: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """The table with every `file` made absolute, so that it means the same from any folder."""
+def _with_absolute_paths(raw: Mapping[str, Any], home: Path, within: str = "") -> dict[str, Any]:
+    """The table with every `file` and `python` made absolute, so that it means the same from any folder."""
     table: dict[str, Any] = {}
     for key, value in raw.items():
         if isinstance(value, dict):
-            table[key] = _with_absolute_paths(value, home)
+            table[key] = _with_absolute_paths(value, home, key)
+        elif isinstance(value, list) and key == "algorithm":
+            table[key] = [_with_absolute_paths(one, home) if isinstance(one, dict) else one for one in value]
+        elif isinstance(value, str) and (key == "python" or within == "metrics"):
+            path, name = place_of(value)
+            table[key] = f"{located(path, home)}:{name}"
         elif key == "file" and isinstance(value, str):
             table[key] = located(value, home)
         elif key == "file" and isinstance(value, list):

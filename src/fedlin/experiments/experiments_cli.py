@@ -34,6 +34,10 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder of the run.", show_default="runs/NAME")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds a run, instead of the file's.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Go on with the run in this folder.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that share the runs.", show_default="1")] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Share the runs over a Ray cluster; `local` starts one here.")
+    ] = None,
 ) -> None:
     """Run an experiment file: tune, play every run, store each as it finishes, and write a report.
 
@@ -41,14 +45,17 @@ def run(
     130 after Ctrl-C.
     """
     with cli_errors():
-        _run(file, out, rounds, resume)
+        _run(file, out, rounds, resume, jobs, ray)
 
 
-def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path | None) -> None:
+def _run(
+    file: Path | None, out: Path | None, rounds: int | None, resume: Path | None, jobs: int | None, ray: str | None
+) -> None:
     from rich.console import Console
 
     from fedlin.experiments.execute import execute
     from fedlin.experiments.prepare import prepare
+    from fedlin.experiments.workers import make_workers
 
     open_folder, experiment = _requested(file, out, rounds, resume)
     prepared = prepare(experiment)
@@ -58,7 +65,8 @@ def _run(file: Path | None, out: Path | None, rounds: int | None, resume: Path |
     finished = f", {done} of them finished already" if done else ""
     typer.echo(f"{folder.path}: {len(prepared)} {'run' if len(prepared) == 1 else 'runs'}{finished}")
     try:
-        execute(folder, prepared, say=typer.echo, progress=console.is_terminal)
+        workers = make_workers(folder.path, jobs, ray)
+        execute(folder, prepared, say=typer.echo, progress=console.is_terminal, workers=workers)
         footer = (
             f"Made by fedlin run {experiment.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."
         )

@@ -13,7 +13,7 @@ from fedlin.experiments.check_config import checked
 Grid = dict[str, Any]
 Place = tuple[str, ...]
 KEPT = ("each", "keep", "drop", "words", "missing")  # lists that are values of a single run
-SINGLE = ("kind", "name")  # what decides which other keys there are
+SINGLE = ("kind", "name", "python")  # what decides which other keys there are
 STEP_SIZES = {"eta", "eta_bar"}
 
 
@@ -96,7 +96,7 @@ def planned_runs(experiment: config.ExperimentConfig) -> list[PlannedRun]:
 
 def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Grid]]:
     for cell, grid in cells(raw, ("problem",)):
-        kind = cell.get("kind")
+        kind = cell.get("kind", "python" if "python" in cell else None)
         if kind is None:
             raise ArgumentError(f"problem.kind is missing: give one of {', '.join(config.PROBLEMS)}.")
         if not isinstance(kind, str) or kind not in config.PROBLEMS:
@@ -129,7 +129,7 @@ def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
             for cell, cell_grid in cells(arguments, ("algorithm",)):
                 grid = {**plan_grid, **cell_grid}
                 label = _label(head, cell, {key: value for key, value in grid.items() if _of_method(key)})
-                yield _Variant(checked_plan, head.name, cell, label, grid)
+                yield _Variant(checked_plan, head.method, cell, label, grid)
 
 
 def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Grid, Grid]]:
@@ -144,7 +144,8 @@ def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[
 def _label(head: config.AlgorithmConfig, arguments: Mapping[str, Any], grid: Grid) -> str:
     """The label, or the method with its arguments; then what came from lists and is not in it yet."""
     listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
-    first = head.label or (f"{head.name}({listed})" if listed else head.name)
+    name = head.name or head.python.rpartition(":")[2]
+    first = head.label or (f"{name}({listed})" if listed else name)
     rest = (key for key in grid if head.label or key.removeprefix("algorithm.") not in arguments)
     return ", ".join([first, *(f"{key.split('.')[-1]} = {grid[key]}" for key in rest)])
 

@@ -1,8 +1,8 @@
 """Planned runs made ready; everything that can be wrong is found here, before any work."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -10,18 +10,21 @@ import numpy as np
 
 from fedlin.algorithms import fedlin
 from fedlin.core import Algorithm
+from fedlin.data.held_out_report import OwnMetric
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError, FedLinError, UnknownError
 from fedlin.experiments import build_method
 from fedlin.experiments.build_problem import BuiltProblem, build_problem
-from fedlin.experiments.config import ExperimentConfig
+from fedlin.experiments.config import ExperimentConfig, PythonConfig
 from fedlin.experiments.experiment_file import ExperimentFile
+from fedlin.experiments.own_code import code_fingerprints, is_own, own_function
 from fedlin.experiments.planned_runs import PlannedRun
 from fedlin.plan import Plan
 from fedlin.privacy import promise
 from fedlin.problems.problem import Problem
+from fedlin.trackers import check_tracker
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +67,15 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
     """Every run built and checked as `simulate` would; an error names the first that is wrong, with its place."""
     experiment, problems = file.experiment, dict[str, BuiltProblem]()
     prepared: list[PreparedRun] = []
+    if experiment.track is not None:
+        check_tracker(experiment.track)
+    with _place_named(file, "metrics"):
+        metrics = {name: own_function(place) for name, place in experiment.metrics.items()}
     for planned in file.runs:
         with _place_named(file, "[problem]"):
             key = planned.problem_key
             if key not in problems:
-                problems[key] = build_problem(planned.problem)
+                problems[key] = _with_metrics(build_problem(planned.problem), metrics)
                 _check_measure(experiment, problems[key].problem)
         with _place_named(file, planned.label):
             algorithm = build_method.algorithm(planned.method, planned.arguments)
@@ -88,6 +95,19 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
             )
         prepared.append(run)
     return prepared
+
+
+def _with_metrics(built: BuiltProblem, metrics: Mapping[str, OwnMetric]) -> BuiltProblem:
+    if metrics and (built.rows is None or built.rows.test is None):
+        raise ArgumentError("metrics need rows that are held out: give test, such as test = 0.25.")
+    return replace(built, own_metrics=metrics)
+
+
+def own_code(file: ExperimentFile) -> dict[str, str]:
+    """The files of the user's own that an experiment runs, by their content."""
+    named = [run.method for run in file.runs if is_own(run.method)]
+    named += [run.problem.python for run in file.runs if isinstance(run.problem, PythonConfig)]
+    return code_fingerprints([*named, *file.experiment.metrics.values()])
 
 
 def stop(experiment: ExperimentConfig) -> Stop:

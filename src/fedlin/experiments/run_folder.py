@@ -2,9 +2,11 @@
 
 experiment.toml    the file with its defaults filled in and its paths made absolute
 environment.json   versions, commit, device and date of every session that worked on it
+code.json          the files of the user's own code, by their content
 problems.json      facts of each problem, and a fingerprint of its numbers
 tuning/0003.json   step sizes tried for a run and those that differ from it in their seed only
 runs/0003.npz      a finished run: its model x and everything measured
+runs/0003.json     its model on the rows held out, over all and by client
 runs/0003.ckpt     where an unfinished run stands
 metrics.parquet    one long table of all runs, written at the end
 tuning.parquet     the same of all step sizes tried
@@ -78,8 +80,15 @@ class RunFolder:
             )
             raise ArgumentError(f"{self.path} is of another experiment: {changes}. Start a new one by --out.")
 
-    def begin(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note the session and the problems; refuse problems whose numbers are not those of the earlier sessions."""
+    def begin(self, facts: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> None:
+        """Note the session, the problems and the user's own code; refuse what is not that of the earlier sessions."""
+        known_code = self._json("code.json") or {}
+        for name, content in known_code.items():
+            if code.get(name) != content:
+                raise ArgumentError(
+                    f"{self.path} was made with other code: {name} has changed since. Put it back, or start a new run "
+                    "by --out."
+                )
         before = self._json("problems.json") or {}
         for case, known in facts.items():
             if case in before and before[case]["fingerprint"] != known["fingerprint"]:
@@ -88,6 +97,8 @@ class RunFolder:
                     "start a new run by --out."
                 )
         self._write_json("problems.json", facts)
+        if code:
+            self._write_json("code.json", code)
         self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.file.source)])
 
     def facts(self, run: PlannedRun) -> dict[str, Any]:
@@ -115,6 +126,14 @@ class RunFolder:
         result.write(buffer)
         write_whole(self._run(run), buffer.getvalue())
         self.checkpoint(run).unlink(missing_ok=True)
+
+    def held_out(self, run: PlannedRun) -> Any:
+        """What a run's model does on the rows held out, or None."""
+        return self._json(f"runs/{run.name}.json")
+
+    def store_held_out(self, run: PlannedRun, report: Any) -> None:
+        """Keep what a run's model does on the rows held out."""
+        self._write_json(f"runs/{run.name}.json", report)
 
     def results(self) -> Iterator[tuple[PlannedRun, Result]]:
         """The finished runs."""

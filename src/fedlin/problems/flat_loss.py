@@ -13,6 +13,7 @@ import numpy as np
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError
 from fedlin.problems.objective import Data, Objective, Sampling, Slope
+from fedlin.problems.packed import Packed, sum_over_packed
 from fedlin.problems.substitution import with_fast_convolutions
 
 Params = Any
@@ -49,6 +50,7 @@ class LossForm(NamedTuple):
     quiet: bool = True  # whether it can be evaluated without one
     precision: str | None = None
     frozen: "Frozen | None" = None
+    by_row: bool = False  # whether the loss is one number for each row of a batch
 
 
 class FlatLoss(NamedTuple):
@@ -114,14 +116,16 @@ def flat_loss(form: LossForm) -> FlatLoss:
         rows, share = batch
         params, dtype = restore(parts), parts[0].dtype
         if share is None:
-            return evaluate(params, rows, key).astype(dtype)
+            return jnp.mean(evaluate(params, rows, key).astype(dtype))
+        if form.by_row:  # a mask over the rows' losses: padding costs no more than a row
+            return _masked_sum(share, evaluate(params, rows, key).astype(dtype))
 
         def of_row(row: Batch, number: jax.Array) -> Scalar:
             own = None if key is None else jax.random.fold_in(key, number)
             return evaluate(params, jax.tree.map(lambda leaf: leaf[None], row), own)
 
         values = jax.vmap(of_row)(rows, jnp.arange(len(share), dtype=jnp.int32)).astype(dtype)
-        return jnp.sum(share.astype(dtype) * jnp.where(share > 0, values, 0))
+        return _masked_sum(share, values)
 
     def whole(data: Data) -> tuple[Batch, Vector | None]:
         return data if form.padded else (data, None)
@@ -130,6 +134,8 @@ def flat_loss(form: LossForm) -> FlatLoss:
         return batch_loss(parts, whole(data), None if form.quiet else jax.random.key(_MEASURING))
 
     def total(parts: Parts, data: Data, weights: Vector) -> Scalar:
+        if isinstance(data, Packed):
+            return weights[data.owner] @ jax.vmap(lambda block: batch_loss(parts, block, None))(data.rows)
         return weights @ jax.vmap(lambda client: measured(parts, client))(data)
 
     # Of clients that share a model the convolutions are merged first, and then looked at.
@@ -137,7 +143,15 @@ def flat_loss(form: LossForm) -> FlatLoss:
         jax.value_and_grad(with_fast_convolutions(function)) for function in (measured, batch_loss, total)
     )
 
+    def loss_of_client(data: Data, x: Vector) -> Scalar:
+        if isinstance(data, Packed):
+            return sum_over_packed(lambda block, *parts: batch_loss(parts, block, None), data, *split(x))
+        return measured(split(x), data)
+
     def slope_of_client(data: Data, x: Vector) -> Slope:
+        if isinstance(data, Packed):
+            value, grads = sum_over_packed(lambda block, *parts: at_batch(parts, block, None), data, *split(x))
+            return Slope(join(grads), value)
         value, grads = at_model(split(x), data)
         return Slope(join(grads), value)
 
@@ -163,10 +177,11 @@ def flat_loss(form: LossForm) -> FlatLoss:
 
     return FlatLoss(
         Objective(
-            lambda data, x: measured(split(x), data),
+            loss_of_client,
             lambda data, x: slope_of_client(data, x).grad,
             slope=slope_of_client,
             total=total_slope,
+            origin=(__name__, "objective_of", form),
         ),
         lambda x: restore(split(x)),
         split,
@@ -174,8 +189,24 @@ def flat_loss(form: LossForm) -> FlatLoss:
         sizes,
         pick,
         slope,
-        Sampling(over_all_rows, "drawn", full=over_all_rows) if form.draws else None,
+        Sampling(over_all_rows, "drawn", full=over_all_rows, origin=(__name__, "sampling_of", form))
+        if form.draws
+        else None,
     )
+
+
+def _masked_sum(share: Vector, values: Vector) -> Scalar:
+    return jnp.sum(share.astype(values.dtype) * jnp.where(share > 0, values, 0))
+
+
+def objective_of(form: LossForm) -> Objective:
+    """The functions of a loss that methods see."""
+    return flat_loss(form).objective
+
+
+def sampling_of(form: LossForm) -> Sampling | None:
+    """How a loss draws, if it does."""
+    return flat_loss(form).sampling
 
 
 def _products(precision: str | None) -> AbstractContextManager[Any]:

@@ -17,46 +17,51 @@ from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
+    RowPart,
+    RowSlope,
     Sheet,
     count_rows,
     drawable_rows,
     largest_eigenvalues,
+    pack_sheet,
     pick_rows,
-    slope_of,
     stack_rows,
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
 
-def _fit(sheet: Sheet, x: Vector) -> Scalar:
+def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:
     """The loss of all rows at once, without the regulariser."""
-    return sheet.weight @ jax.nn.softplus(-sheet.y * (sheet.X @ x))
+    return rows.weight @ jax.nn.softplus(-rows.y * (rows.X @ x))
 
 
 def _loss(sheet: Sheet, x: Vector) -> Scalar:
-    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + (sheet.l2 * x) @ x / 2
+    return sum_over_rows(_fit, sheet, x) + (sheet.l2 * x) @ x / 2
+
+
+def _fit_slope(rows: RowPart, x: Vector) -> Vector:
+    # No part without x: the compiler would take it out of the rounds, and no longer see two gradients as one.
+    return -(rows.weight * (rows.y * jax.nn.sigmoid(-(rows.y * (rows.X @ x))))) @ rows.X
 
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
-    def part(rows: Sheet) -> Vector:
-        # No part without x: the compiler would take it out of the rounds, and no longer see two gradients as one.
-        return -(rows.weight * (rows.y * jax.nn.sigmoid(-(rows.y * (rows.X @ x))))) @ rows.X
+    return sum_over_rows(_fit_slope, sheet, x) + sheet.l2 * x
 
-    return sum_over_rows(part, sheet) + sheet.l2 * x
+
+def _fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
+    # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
+    here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
+    return rows.weight @ above_tangent_binary(here, there)
 
 
 def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-    def part(rows: Sheet) -> Scalar:
-        # Apart, so that the compiler shares X @ x with the loss and computes X @ y once for all rounds.
-        here, there = rows.y * (rows.X @ x), rows.y * (rows.X @ y)
-        return rows.weight @ above_tangent_binary(here, there)
-
-    return sum_over_rows(part, sheet) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
+    return sum_over_rows(_fit_above_tangent, sheet, x, y) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
 
 
 def _smooth(sheet: Sheet, x: Vector) -> Scalar:
@@ -74,8 +79,17 @@ def slope(margins: Sequence[Any], labels: None) -> list[Any]:
 ON_CHIP = Model(slope, classes=1, signed=True)
 
 
-CONVEX = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), fused=partial(descend_on_chip, ON_CHIP))
-WEIGHTED = replace(CONVEX, fused=None)  # the kernel takes one weight for all of a client's rows
+CONVEX = Objective(
+    _loss,
+    _grad,
+    _divergence,
+    prox_by_newton(_smooth),
+    fused=partial(descend_on_chip, ON_CHIP),
+    origin=(__name__, "CONVEX"),
+)
+WEIGHTED = replace(
+    CONVEX, fused=None, origin=(__name__, "WEIGHTED")
+)  # the kernel takes one weight for all of a client's rows
 
 
 def _loss_bent(data: tuple[Sheet, Scalar], x: Vector) -> Scalar:
@@ -88,7 +102,7 @@ def _grad_bent(data: tuple[Sheet, Scalar], x: Vector) -> Vector:
     return _grad(sheet, x) + lam * 2 * x / (1 + x**2) ** 2
 
 
-NONCONVEX = Objective(_loss_bent, _grad_bent)
+NONCONVEX = Objective(_loss_bent, _grad_bent, origin=(__name__, "NONCONVEX"))
 
 
 class Logistic(Problem):
@@ -142,10 +156,14 @@ class Logistic(Problem):
             )
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
+    def pack(self, parts: int) -> Any:
+        packed = pack_sheet(self.sheet, parts)
+        return packed if packed is None or not self.nonconvex else (packed, self.data[1])
+
     def rows(self) -> Rows:
         if self.nonconvex:
             lengths = np.asarray(self.sheet.length)
-            return Rows(self.data, lengths, _count_bent, _pick_bent, slope_of(_loss_bent, _grad_bent))
+            return Rows(self.data, lengths, _count_bent, _pick_bent, RowSlope(_loss_bent, _grad_bent))
         return drawable_rows(self.sheet, _loss, _grad)
 
 

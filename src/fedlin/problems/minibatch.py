@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import jax
@@ -101,7 +101,9 @@ def minibatch(problem: P, size: int, *, replace: bool = True, last: str = "short
         masked=not replace and last == "short" and bool(np.any(lengths % size)),
     )
     noise = None if rows.data is problem.data else rows.data
-    return with_sampling(problem, _sampling(batches), noise)
+    made = with_sampling(problem, _sampling(batches), noise)
+    made.sampler = partial(minibatch, size=size, replace=replace, last=last)
+    return made
 
 
 def _as_it_is(x: Model) -> Model:

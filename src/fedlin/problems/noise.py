@@ -20,7 +20,7 @@ def _gaussian(objective: Objective, data: Data, deviation: Data, x: Vector, key:
     return Slope(objective.grad(data, x) + noise)
 
 
-GAUSSIAN = Sampling(_gaussian, "noisy")
+GAUSSIAN = Sampling(_gaussian, "noisy", origin=(__name__, "GAUSSIAN"))
 
 
 def noisy(problem: P, variance: float) -> P:

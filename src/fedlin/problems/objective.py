@@ -1,7 +1,9 @@
 """What one client computes from its data, as pure functions: the part of a problem that fixes the program."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
+from pickle import PicklingError
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -47,6 +49,9 @@ class Slope(NamedTuple):
     loss: Scalar | float = np.nan
 
 
+Origin = tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class Objective:
     """f_i and its derivatives, as functions of client i's data."""
@@ -63,6 +68,12 @@ class Objective:
     slope: Callable[[Data, Vector], Slope] | None = None  # `grad` and `loss` in one pass, where that costs no more
     # (data of several clients, weights w, x) -> Σ w_i f_i(x) and Σ w_i ∇f_i(x), without any client's own gradient
     total: Callable[[Data, Vector, Vector], tuple[Scalar, Vector]] | None = None
+
+    # The module, the name in it and, where that is a function, the arguments that give these functions again.
+    origin: Origin | None = field(default=None, compare=False)
+
+    def __reduce__(self) -> Any:
+        return _again(self)
 
     def shortcut(self, data: Data, work: Descent) -> Vector | None:
         """Local work by the fastest way that is not the loop over gradients, if there is one here."""
@@ -97,6 +108,22 @@ class Sampling:
     step_slope: Callable[[Objective, Data, Data, Vector, Key, Scalar], Slope] | None = None
     # Over all rows, where the loss itself draws; exact where this is None.
     full: Callable[[Objective, Data, Data, Vector, Key], Slope] | None = None
+    origin: Origin | None = field(default=None, compare=False)  # as of an objective
+
+    def __reduce__(self) -> Any:
+        return _again(self)
+
+
+def _again(functions: Objective | Sampling) -> Any:
+    """How pickle gets functions that it cannot store: from where they were made."""
+    if functions.origin is None:
+        raise PicklingError(f"{type(functions).__name__} of unknown origin cannot be pickled: send how to make it.")
+    return _made_by, functions.origin
+
+
+def _made_by(module: str, name: str, *arguments: Any) -> Any:
+    made = getattr(import_module(module), name)
+    return made(*arguments) if arguments else made
 
 
 def repeat_steps(step: Callable[[T, Key], T], carry: T, steps: Scalar | int, key: Key) -> T:

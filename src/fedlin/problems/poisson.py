@@ -11,37 +11,48 @@ from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
-from fedlin.problems.problem import Optimum, Problem, Rows
-from fedlin.problems.rows import Sheet, drawable_rows, largest_eigenvalues, stack_rows, sum_over_rows
+from fedlin.problems.problem import Problem, Rows
+from fedlin.problems.rows import (
+    RowPart,
+    Sheet,
+    drawable_rows,
+    largest_eigenvalues,
+    pack_sheet,
+    stack_rows,
+    sum_over_rows,
+)
 from fedlin.problems.solver import minimise
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
 
-def _fit(sheet: Sheet, x: Vector) -> Scalar:
+def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:
     """The loss of all rows at once, without the penalty."""
-    scores = sheet.X @ x
-    return sheet.weight @ (jnp.exp(scores) - sheet.y * scores)
+    scores = rows.X @ x
+    return rows.weight @ (jnp.exp(scores) - rows.y * scores)
 
 
 def _loss(sheet: Sheet, x: Vector) -> Scalar:
-    return sum_over_rows(lambda rows: _fit(rows, x), sheet) + (sheet.l2 * x) @ x / 2
+    return sum_over_rows(_fit, sheet, x) + (sheet.l2 * x) @ x / 2
+
+
+def _fit_slope(rows: RowPart, x: Vector) -> Vector:
+    return (rows.weight * (jnp.exp(rows.X @ x) - rows.y)) @ rows.X
 
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
-    def part(rows: Sheet) -> Vector:
-        return (rows.weight * (jnp.exp(rows.X @ x) - rows.y)) @ rows.X
+    return sum_over_rows(_fit_slope, sheet, x) + sheet.l2 * x
 
-    return sum_over_rows(part, sheet) + sheet.l2 * x
+
+def _fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
+    # exp(u) - exp(v) - exp(v)(u - v) = exp(v) (exp(t) - 1 - t) with t = u - v.
+    there = rows.X @ y
+    return rows.weight @ (jnp.exp(there) * exp_above_tangent(rows.X @ x - there))
 
 
 def _divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
-    def part(rows: Sheet) -> Scalar:
-        # exp(u) - exp(v) - exp(v)(u - v) = exp(v) (exp(t) - 1 - t) with t = u - v.
-        there = rows.X @ y
-        return rows.weight @ (jnp.exp(there) * exp_above_tangent(rows.X @ x - there))
-
-    return sum_over_rows(part, sheet) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
+    return sum_over_rows(_fit_above_tangent, sheet, x, y) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
 
 
 def _smooth(sheet: Sheet, x: Vector) -> Scalar:
@@ -49,7 +60,7 @@ def _smooth(sheet: Sheet, x: Vector) -> Scalar:
     return _fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
 
-OBJECTIVE = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth))
+OBJECTIVE = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), origin=(__name__, "OBJECTIVE"))
 
 
 class Poisson(Problem):
@@ -91,6 +102,9 @@ class Poisson(Problem):
 
         x = minimise(value, grad, curvature, np.zeros(self.dim))
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
+
+    def pack(self, parts: int) -> Any:
+        return pack_sheet(self.data, parts)
 
     def rows(self) -> Rows:
         return drawable_rows(self.data, _loss, _grad)

@@ -5,35 +5,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite
-from fedlin.columns import Measures, ModelView, measure_all
+from fedlin.columns import Measures
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
-from fedlin.layout import each_client, one_pass_block, sum_over_blocks, sum_over_clients
+from fedlin.layout import one_pass_block
 from fedlin.memory import fitting_block
 from fedlin.precision import precision
-from fedlin.problems.metrics import Evaluate, Metric, evaluate_in_blocks
+from fedlin.problems.metrics import Evaluate, Metric, as_it_is, evaluate_in_blocks
 from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
+from fedlin.problems.survey import Optimum, Sums, measure, survey
 
 Array = NDArray[Any]
-Sums = tuple[Scalar, Vector]  # Σ w_i h_i and Σ w_i ∇f_i(x), as `survey` finds them
 _BLOCKS: dict[Any, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
-
-
-class Optimum(NamedTuple):
-    """Where f is least; `hessian` is f's own where it is constant, which makes measuring cheap and exact."""
-
-    x: Any  # x*
-    value: Any  # f*
-    hessian: Any = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +89,7 @@ class Problem:
         self.weights = np.full(clients, 1 / clients)
         self.sampling = sampling
         self.noise = noise
+        self.sampler: Callable[[Any], Problem] | None = None  # makes `sampling` again where pickle cannot store it
 
     @property
     def dim(self) -> int:
@@ -116,6 +108,23 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(clients={self.clients}, dim={self.dim}, dtype={self.dtype})"
+
+    def __copy__(self) -> "Problem":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the device holds, which is made again where the problem arrives."""
+        left = {"device_data", "_packed", *(() if self.sampler is None else ("sampling", "noise"))}
+        return {name: value for name, value in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.sampler is not None:
+            self.sampling, self.noise = None, None
+            made = self.sampler(self)
+            self.sampling, self.noise = made.sampling, made.noise
 
     def signature(self) -> str:
         """What tells this kind of problem from others that have the same data."""
@@ -176,6 +185,20 @@ class Problem:
         """The clients' data where JAX computes, moved there once."""
         with precision(self.dtype):
             return jax.device_put(self.data)
+
+    def pack(self, parts: int) -> Data | None:
+        """The clients' data with rows in blocks, shared out over so many devices; None where that saves little."""
+        return None
+
+    @cached_property
+    def _packed(self) -> dict[int, Data | None]:
+        return {}
+
+    def packed_data(self, parts: int) -> Data | None:
+        """What `pack` makes, made once."""
+        if parts not in self._packed:
+            self._packed[parts] = self.pack(parts) if self.clients % parts == 0 else None
+        return self._packed[parts]
 
     @cached_property
     def optimum(self) -> Optimum:
@@ -260,7 +283,7 @@ class Problem:
     @property
     def restore(self) -> Callable[[Vector], Any]:
         """From a flat model to what losses and metrics take, as traced code."""
-        return _as_it_is
+        return as_it_is
 
     def _as_data(self, leaf: Any) -> Array:
         """An array in the problem's own precision; whole numbers, such as labels, are left alone."""
@@ -331,74 +354,6 @@ class Problem:
     def rows(self) -> Rows:
         """The clients' data row by row, for mini-batches."""
         raise UnknownError(f"{self!r} has no rows to draw mini-batches from: use fedlin.problems.noisy instead.")
-
-
-def _as_it_is(x: Vector) -> Vector:
-    return x
-
-
-def measure(objective: Objective, optimum: Optimum | None, x: Vector, look: Callable[[], Sums]) -> Measures:
-    """The measures of a model, as traced code; `look` surveys the clients where that is needed."""
-    return measure_all(closed_form(optimum, x) if in_closed_form(optimum) else conclude(objective, look(), optimum, x))
-
-
-def in_closed_form(optimum: Optimum | None) -> TypeGuard[Optimum]:
-    """Whether the measures follow from the optimum alone."""
-    return optimum is not None and optimum.hessian is not None
-
-
-def closed_form(optimum: Optimum, x: Vector) -> ModelView:
-    """What can be said of a model where f is quadratic: f(x) - f* = ½(x - x*)ᵀH(x - x*)."""
-    move = x - optimum.x
-    force = optimum.hessian @ move
-    gap = move @ force / 2
-    return ModelView(x, optimum.value + gap, force, gap, optimum.x)
-
-
-def survey(
-    objective: Objective,
-    data: Data,
-    weights: Vector,
-    optimum: Optimum | None,
-    x: Vector,
-    block: int | None,
-    mesh: Mesh | None = None,
-) -> Sums:
-    """Σ w_i h_i and Σ w_i ∇f_i(x) over any part of the clients, whose mean h_i is the gap, or the loss."""
-    total = objective.total
-    if total is not None:
-        return sum_over_blocks(lambda data, weights: total(data, weights, x), block, mesh)(data, weights)
-    (sums,) = sum_over_clients([(weights, views(objective, data, optimum, x, block, mesh))], mesh)
-    found: Sums = sums
-    return found
-
-
-def views(
-    objective: Objective, data: Data, optimum: Optimum | None, x: Vector, block: int | None, mesh: Mesh | None
-) -> tuple[Scalar, Vector]:
-    """Every client's h_i and ∇f_i(x), where h_i is how high f_i lies.
-
-    That is f_i(x) - f_i(x*) - ⟨∇f_i(x*), x - x*⟩, whose mean is the gap, or f_i(x) where x* or that is not known. The
-    loss follows from the gap, so one of the two is enough.
-    """
-    apart = objective.divergence if optimum is not None else None
-
-    def one(client: Data) -> tuple[Scalar, Vector]:
-        height = objective.loss(client, x) if apart is None else apart(client, x, optimum.x)  # type: ignore[union-attr]
-        return height, objective.grad(client, x)
-
-    found: tuple[Scalar, Vector] = each_client(one, block, mesh)(data)
-    return found
-
-
-def conclude(objective: Objective, sums: Sums, optimum: Optimum | None, x: Vector) -> ModelView:
-    """What can be said of a model after a survey of all clients."""
-    height, grad = sums
-    if optimum is None:
-        return ModelView(x, height, grad, jnp.full((), jnp.nan, x.dtype), None)
-    if objective.divergence is None:
-        return ModelView(x, height, grad, height - optimum.value, optimum.x)
-    return ModelView(x, optimum.value + height, grad, height, optimum.x)
 
 
 @cache

@@ -16,7 +16,8 @@ from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
@@ -84,9 +85,14 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 
-CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend)
+CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend, origin=(__name__, "CLOSED"))
 BY_GRADIENTS = Objective(
-    _loss, _grad, _divergence, _prox, fused=lambda form, work: descend_on_chip(form.A, form.b, work)
+    _loss,
+    _grad,
+    _divergence,
+    _prox,
+    fused=lambda form, work: descend_on_chip(form.A, form.b, work),
+    origin=(__name__, "BY_GRADIENTS"),
 )
 
 

@@ -1,7 +1,8 @@
 """Clients as rows of features: stacked with padding that weighs nothing, and mini-batches of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -13,6 +14,7 @@ from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, sh
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
+from fedlin.problems.packed import ROWS, Packed, pack, sum_over_packed
 from fedlin.problems.problem import Rows
 
 Array = NDArray[Any]
@@ -29,6 +31,28 @@ class Sheet(NamedTuple):
     weight: jax.Array  # (n,), zero for padding; the same for all of a client's rows unless rows are weighted
     length: jax.Array  # n_i
     l2: jax.Array  # one number, or one for each entry of the model
+
+
+class PackedSheet(NamedTuple):
+    """The same with the rows of all clients in blocks: see `fedlin.problems.packed`."""
+
+    blocks: Packed  # of ((X, y), weight)
+    length: jax.Array
+    l2: jax.Array
+
+
+class RowPart(NamedTuple):
+    """Some of a client's rows, enough for a sum over them."""
+
+    X: jax.Array
+    y: jax.Array
+    weight: jax.Array
+
+
+def pack_sheet(sheet: Sheet, parts: int) -> PackedSheet | None:
+    """A sheet of all clients with its rows in blocks, where that saves much."""
+    blocks = pack((sheet.X, sheet.y), np.asarray(sheet.weight), np.asarray(sheet.length), ROWS, parts)
+    return None if blocks is None else PackedSheet(blocks, sheet.length, sheet.l2)
 
 
 def stack_rows(
@@ -145,20 +169,26 @@ def _as_it_is(X: Array, y: Array, l2: Any, reduction: str, outputs: int) -> Shee
     return Sheet(*stacked)
 
 
-def sum_over_rows(part: Callable[[Sheet], T], sheet: Sheet) -> T:
-    """part(sheet), for a `part` that sums over rows: block by block as far as the client's own rows go.
+def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: Vector) -> T:
+    """part(rows, *models) of all of a client's rows, for a `part` that sums over rows.
 
-    Padding then costs a short client nothing on a CPU, where clients take turns. A GPU takes all rows at once.
+    On a CPU it goes block by block as far as the client's own rows go, so that padding costs a short client nothing
+    where clients take turns. A GPU takes all rows at once.
     """
+    if isinstance(sheet, PackedSheet):
+
+        def of_block(block: Any, *models: Vector) -> T:
+            (X, y), weight = block
+            return part(RowPart(X, y, weight), *models)
+
+        return sum_over_packed(of_block, sheet.blocks, *models)
     rows = sheet.X.shape[0]
     if rows <= BLOCK or rows % BLOCK or jax.default_backend() != "cpu":
-        return part(sheet)
+        return part(RowPart(sheet.X, sheet.y, sheet.weight), *models)
 
     def block(number: Any) -> T:
-        X, y, weight = (
-            jax.lax.dynamic_slice_in_dim(array, number * BLOCK, BLOCK) for array in (sheet.X, sheet.y, sheet.weight)
-        )
-        return part(sheet._replace(X=X, y=y, weight=weight))
+        take = partial(jax.lax.dynamic_slice_in_dim, start_index=number * BLOCK, slice_size=BLOCK)
+        return part(RowPart(take(sheet.X), take(sheet.y), take(sheet.weight)), *models)
 
     used = (sheet.length + (BLOCK - 1)) // BLOCK
     nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(block, 0))
@@ -218,15 +248,18 @@ def drawable_rows(
     sheet: Sheet, loss: Callable[[Sheet, Vector], Scalar], grad: Callable[[Sheet, Vector], Vector]
 ) -> Rows:
     """A problem's rows for mini-batches, from its loss and its gradient over any of them."""
-    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, slope_of(loss, grad))
+    return Rows(sheet, np.asarray(sheet.length), count_rows, pick_rows, RowSlope(loss, grad))
 
 
-@cache  # equal functions give the same one, so that nothing compiles twice
-def slope_of(
-    loss: Callable[[Data, Vector], Scalar], grad: Callable[[Data, Vector], Vector]
-) -> Callable[[Data, Vector, Key], Slope]:
-    """Loss and gradient over a batch in one function, for those that draw nothing."""
-    return lambda batch, x, key: Slope(grad(batch, x), loss(batch, x))
+@dataclass(frozen=True)  # equal functions give equal ones, so that nothing compiles twice
+class RowSlope:
+    """Loss and gradient over a batch in one function, of those that draw nothing."""
+
+    loss: Callable[[Data, Vector], Scalar]
+    grad: Callable[[Data, Vector], Vector]
+
+    def __call__(self, batch: Data, x: Vector, key: Key) -> Slope:
+        return Slope(self.grad(batch, x), self.loss(batch, x))
 
 
 def largest_eigenvalues(sheet: Sheet) -> Array:

@@ -105,6 +105,24 @@ class _Shard:
         return self.handlers[name](phase, payload)
 
 
+def connect_ray(address: str, cores: int | None) -> tuple[Any, bool]:
+    """Ray at an address, or with "local" one started here; and whether it was started here."""
+    if address == "local":
+        return _start(cores or os.cpu_count() or 1)
+    try:
+        import ray
+    except ImportError as error:
+        raise ArgumentError("--ray needs Ray: pip install 'fedlin[ray]'.") from error
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ArgumentError(
+            f"no Ray cluster answers at {address}: {reason}. Start one by `ray start --head`, or say `--ray local`."
+        ) from error
+    return ray, True
+
+
 def _start(cores: int) -> tuple[Any, bool]:
     """Ray, and whether it was started here."""
     late = "ray" in sys.modules and any(name not in os.environ for name in _SETTINGS)

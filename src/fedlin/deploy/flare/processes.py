@@ -13,8 +13,7 @@ import psutil
 from fedlin.deploy.flare.authority import ORGANISATION
 from fedlin.deploy.flare.kits import Kind, configure
 from fedlin.engines.checkpoint import private
-
-PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
+from fedlin.transports.transport import PROGRAM
 
 PROGRAMS: Mapping[Kind, str] = {
     "server": "fedlin.deploy.flare.programs:run_server",

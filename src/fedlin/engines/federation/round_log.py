@@ -19,6 +19,7 @@ from fedlin.result import Status
 
 Array = NDArray[Any]
 LOG = "log.jsonl"
+METRICS_EVENT = "metrics"  # what the server found on data of its own
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
 NORMS = tuple(column.name for column in FEDERATION if not column.sums)
 
@@ -88,6 +89,18 @@ class FederationResult:
     def rounds(self) -> int:
         """How many rounds were played."""
         return len(self.move) - 1
+
+    @property
+    def metrics(self) -> dict[str, Array]:
+        """The server's own metrics by name, an entry for each round as in every array; NaN where none were taken."""
+        found: dict[str, Array] = {}
+        for event in self.events:
+            if event["event"] != METRICS_EVENT or event["round"] > self.rounds:
+                continue
+            for name, value in event.items():
+                if name not in ("event", "round", "time"):
+                    found.setdefault(name, np.full(self.rounds + 1, np.nan))[event["round"]] = value
+        return found
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from fedlin.engines.phase import ClientProgram
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
-from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients
+from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.memory import fitting_block
 from fedlin.result import Result, Status
 
@@ -68,14 +68,25 @@ class Resident:
         idle = 0 if self.spread is None else -len(runs) % self.spread.size
         self.runs = runs + [runs[-1]] * idle
         active = first.cohort or problem.clients
-        self.block = choose_block(layout, of_clients(data, active), active, first.tau, first.looped)
-        self.survey = None if first.when == "never" else problem.pass_block
+        packed = first.packed(1 if mesh is None else mesh.size) if len(data) == 1 else None
+        self.packed = packed is not None
+        self.block = choose_block(layout, packed or of_clients(data, active), active, first.tau, first.looped)
+        self.survey = None
+        if self.packed:  # clients take turns or all take part at once: blocks of clients would read all rows each time
+            self.block = None if self.block is None else 1
+            self.survey = None if one_pass_block(packed, problem.clients) is None else 1
+        elif first.when != "never":
+            self.survey = problem.pass_block
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
         of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
         self._in_step = all(run.in_step for run in runs)
         self._late = takes_gradients and of_everyone_at_once and first.every == 1
         dim = first.problem.dim
-        self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
+        if packed is not None:
+            placed = jax.device_put(packed) if mesh is None else share_out(packed, mesh)
+            self._data = [placed] * len(self.runs)
+        else:
+            self._data = [m.problem.device_data if mesh is None else share_out(m.problem.data, mesh) for m in self.runs]
         kept = keeps_iterates(iterates, first.rounds, dim)
         starts = self._starts()
         self.logs = [RunRecords(m, kept, measures, metrics) for m, (measures, _) in zip(runs, starts, strict=False)]
@@ -105,13 +116,18 @@ class Resident:
         if run.when == "never":
             measures = unmeasured(run.problem.dtype)
         else:
-            measures = run.problem.measure(run.x0, None if self.mesh is None else data)
+            measures = run.problem.measure(run.x0, self._apart(data))
         return {name: np.asarray(value) for name, value in measures.items()}
+
+    def _apart(self, data: Any) -> Any:
+        """Data to measure with where it is not the problem's own."""
+        return data if self.packed or self.mesh is not None else None
 
     @property
     def layout(self) -> str:
         """How the clients are laid out, for a checkpoint to agree with."""
-        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}"
+        packed = ", packed" if self.packed else ""
+        return f"{self.block} on {1 if self.mesh is None else self.mesh.size}{packed}"
 
     @property
     def running(self) -> bool:
@@ -223,7 +239,7 @@ class Resident:
 
     def result(self, number: int, status: Status) -> Result:
         """A run as the user gets it."""
-        problem, data = self.runs[number].problem, None if self.mesh is None else self._data[number]
+        problem, data = self.runs[number].problem, self._apart(self._data[number])
         return self.logs[number].result(status, lambda x: problem.measure(x, data))
 
     def arrays(self) -> dict[str, Any]:

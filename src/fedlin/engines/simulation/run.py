@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
 from fedlin.columns import Measures, RoundCosts, reached
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Requirement
+from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.phase import Totals, total
@@ -113,6 +114,12 @@ class Run:
         sampling = self.problem.sampling
         whole_steps = self.looped and (sampling is None or sampling.batch is None)
         return 2 + float(np.mean(self.tau)) if whole_steps else 2
+
+    def packed(self, devices: int) -> Any:
+        """The clients' rows in blocks, where clients differ much in length and every round reads all rows."""
+        reads_all = self.cohort is None and self.problem.sampling is None
+        by_rows = Requirement.PROX not in self.algorithm.requires and not runs_kernels()
+        return self.problem.packed_data(devices) if reads_all and by_rows else None
 
     def state(self) -> State:
         """The server's and the clients' states before the first round."""

@@ -1,0 +1,169 @@
+"""How well a model does on rows nobody learned from: over all rows, and at the worst and the median client."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_softmax, xlogy
+from scipy.stats import rankdata
+
+from fedlin.columns import column
+from fedlin.data.prepare import LabelledRows
+from fedlin.errors import ArgumentError
+
+Array = NDArray[Any]
+OwnMetric = Callable[[Array, Array, Array], Any]  # (model, X, y) -> a number
+BINS = 10  # of equal width, in which stated chances are set beside what happened
+
+
+@dataclass(frozen=True)
+class HeldOutReport:
+    """A model on the test rows: every metric over all rows and by client, and how well its chances are calibrated."""
+
+    metrics: dict[str, float]
+    clients: dict[str, dict[str, float]]  # by client, then by metric; with the number of rows
+    calibration: list[dict[str, float]]  # of each bin: the mean chance stated, the share that happened, the rows
+
+
+class HeldOutRows:
+    """Metrics of models on test rows.
+
+    Args:
+        kind: What the model is: "logistic" (labels -1 and +1), "softmax" (0, 1, ...), "regression" or "poisson".
+        test: The rows of every client that has any.
+        own: Further metrics by name, functions of (model, X, y) that give a number; higher is better.
+
+    >>> test = LabelledRows([np.array([[1.0], [2.0]]), np.array([[-1.0]])], [np.array([1.0, -1.0]), np.array([-1.0])],
+    ...                     ("a", "b"))
+    >>> found = HeldOutRows("logistic", test).report(np.array([3.0]))
+    >>> round(found.metrics["accuracy"], 3), found.metrics["accuracy_worst"], found.metrics["auc"]
+    (0.667, 0.5, 0.5)
+    """
+
+    def __init__(self, kind: str, test: LabelledRows, own: Mapping[str, OwnMetric] | None = None) -> None:
+        self.kind, self._own = kind, dict(own or {})
+        self._X, self._y = np.concatenate(test.X), np.concatenate(test.y)
+        ends = np.cumsum([len(y) for y in test.y])
+        self._clients = {name: slice(int(end) - len(y), int(end)) for name, end, y in zip(test.clients, ends, test.y)}  # noqa: B905
+
+    def columns(self, models: Array, rounds: Array, length: int) -> dict[str, Array]:
+        """Every metric as a column of a result with so many entries, NaN but for these rounds' models."""
+        found = [self.report(model).metrics for model in models]
+        made = {name: np.full(length, np.nan) for name in found[0]}
+        for name, values in made.items():
+            values[rounds] = [metrics[name] for metrics in found]
+        return made
+
+    def report(self, x: Array) -> HeldOutReport:
+        """All that is said of a model."""
+        known = self._of_rows(np.asarray(x, np.float64))
+
+        def values(part: slice) -> dict[str, float]:
+            return {**known(part), **{name: self._call(name, x, part) for name in self._own}}
+
+        whole = values(slice(None))
+        clients = {name: {"rows": len(self._y[part]), **values(part)} for name, part in self._clients.items()}
+        metrics = dict(whole)
+        for name in whole:
+            each = [found[name] for found in clients.values() if np.isfinite(found[name])]
+            if each and name != "calibration":
+                metrics[f"{name}_worst"] = min(each) if column(name).stop == "at least" else max(each)
+                metrics[f"{name}_median"] = float(np.median(each))
+        return HeldOutReport(metrics, clients, self._calibration(x))
+
+    def _call(self, name: str, x: Array, part: slice) -> float:
+        try:
+            return float(self._own[name](x, self._X[part], self._y[part]))
+        except Exception as error:
+            raise ArgumentError(f"the metric {name} failed: {type(error).__name__}: {error}.") from error
+
+    def _of_rows(self, x: Array) -> Callable[[slice], dict[str, float]]:
+        """The metrics over any of the rows."""
+        if self.kind in ("logistic", "softmax"):
+            chances, labels = self._chances(x)
+            return lambda part: _classification(chances[part], labels[part])
+        scores = self._X @ x
+        if self.kind == "poisson":
+            return lambda part: _poisson(np.exp(scores[part]), self._y[part])
+        return lambda part: _regression(scores[part], self._y[part])
+
+    def _chances(self, x: Array) -> tuple[Array, Array]:
+        """What the model says of every class, (rows, classes), and which class each row is of."""
+        if self.kind == "logistic":
+            chance = expit(self._X @ x)
+            return np.stack([1 - chance, chance], axis=1), (self._y > 0).astype(int)
+        scores = self._X @ x.reshape(self._X.shape[1], -1)
+        return np.exp(log_softmax(scores, axis=1)), self._y.astype(int)
+
+    def _calibration(self, x: Array) -> list[dict[str, float]]:
+        if self.kind not in ("logistic", "softmax"):
+            return []
+        chances, labels = self._chances(x)
+        stated, right = _confidence(chances, labels)
+        return [
+            {"stated": float(stated[own].mean()), "happened": float(right[own].mean()), "rows": int(own.sum())}
+            for own in _bins(stated)
+            if own.any()
+        ]
+
+
+def _classification(chances: Array, labels: Array) -> dict[str, float]:
+    own = np.maximum(chances[np.arange(len(labels)), labels], np.finfo(float).tiny)
+    stated, right = _confidence(chances, labels)
+    gaps = [own_bin.mean() * abs(stated[own_bin].mean() - right[own_bin].mean()) for own_bin in _bins(stated)
+            if own_bin.any()]  # fmt: skip
+    return {
+        "accuracy": float(right.mean()),
+        "log_loss": float(-np.log(own).mean()),
+        "auc": _auc(chances, labels),
+        "calibration": float(sum(gaps)),
+    }
+
+
+def _confidence(chances: Array, labels: Array) -> tuple[Array, Array]:
+    """The chance a model gives to the class it chooses, and whether that class is right."""
+    chosen = chances.argmax(axis=1)
+    return chances.max(axis=1), chosen == labels
+
+
+def _bins(stated: Array) -> list[Array]:
+    place = np.minimum((stated * BINS).astype(int), BINS - 1)
+    return [place == number for number in range(BINS)]
+
+
+def _auc(chances: Array, labels: Array) -> float:
+    """The chance that a row of a class is ranked above one of another; of several classes the mean over them.
+
+    Each class against all others, weighed alike; NaN where rows are of one class only.
+    """
+    classes = (1,) if chances.shape[1] == 2 else range(chances.shape[1])
+    found = []
+    for one in classes:
+        own = labels == one
+        n, others = int(own.sum()), int((~own).sum())
+        if n and others:
+            ranks = rankdata(chances[:, one])
+            found.append((ranks[own].sum() - n * (n + 1) / 2) / (n * others))
+    return float(np.mean(found)) if found else float("nan")
+
+
+def _regression(scores: Array, y: Array) -> dict[str, float]:
+    square, spread = float(np.mean((scores - y) ** 2)), float(np.var(y))
+    return {"explained": _explained(square, spread), "rmse": square**0.5}
+
+
+def _poisson(means: Array, y: Array) -> dict[str, float]:
+    deviance = _deviance(means, y)
+    return {"explained": _explained(deviance, _deviance(np.full(len(y), y.mean()), y)), "deviance": deviance}
+
+
+def _deviance(means: Array, y: Array) -> float:
+    """Twice the mean of y log(y/μ) - y + μ."""
+    return float(2 * np.mean(xlogy(y, y) - xlogy(y, np.maximum(means, 1e-300)) - y + means))
+
+
+def _explained(error: float, worst: float) -> float:
+    """1 - D/D₀, where D₀ is the error of a constant."""
+    return 1 - error / worst if worst > 0 else float("nan")

@@ -1,0 +1,173 @@
+"""From a table as people keep them to a model as good as scikit-learn's on all rows in one place, with no hand work."""
+
+import csv
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from typer.testing import CliRunner
+
+from fedlin import data
+from fedlin.cli import app
+from fedlin.experiments.run_folder import RunFolder
+from hospital_table import NUMBERS, TEXTS, write_hospitals
+
+pytestmark = pytest.mark.long
+
+HOSPITALS = """
+title = "Outcomes at twelve hospitals"
+rounds = 300
+targets = [1e-3, 1e-4]
+
+[problem]
+kind = "softmax"
+l2 = 1e-3
+data = { file = "hospitals.csv", label = "outcome", client = "hospital" }
+test = 0.25
+
+[plan]
+tau = 5
+eta_bar = "tuned"
+
+[[algorithm]]
+name = "fedlin"
+
+[[algorithm]]
+name = "fedavg"
+"""
+NEAR = 0.005  # how far from scikit-learn's accuracy, or R², on the same test rows
+
+
+def run(folder: Path, text: str) -> tuple[RunFolder, str]:
+    file = folder / "study.toml"
+    file.write_text(text)
+    done = CliRunner().invoke(app, ["run", str(file), "--out", str(folder / "run")])
+    assert done.exit_code == 0, done.output
+    return RunFolder.open(folder / "run"), done.output
+
+
+def test_the_hospitals_from_csv_to_report(tmp_path: Path) -> None:
+    write_hospitals(tmp_path / "hospitals.csv")
+    assert len(HOSPITALS.strip().splitlines()) <= 20
+    began, spent = time.perf_counter(), time.process_time()
+    folder, said = run(tmp_path, HOSPITALS)
+    print(f"wall {time.perf_counter() - began:.1f} s, of cores {time.process_time() - spent:.1f} s")
+    assert time.process_time() - spent <= 60  # of a core: two that are idle take no longer than this
+    table = pd.read_csv(tmp_path / "hospitals.csv", dtype=str, na_values=["?"])
+    held = data.hold_out(data.by_column(table["hospital"].to_numpy(str)), 0.25)
+    train, test = (table.iloc[np.concatenate(rows)] for rows in (held.train, held.test))
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    words = make_pipeline(SimpleImputer(strategy="constant", fill_value="missing"), OneHotEncoder())
+    columns = make_column_transformer((numbers, list(NUMBERS)), (words, list(TEXTS)))
+    pooled = make_pipeline(columns, LogisticRegression(C=1 / (1e-3 * len(train)), max_iter=2000))
+    pooled.fit(train, train["outcome"])
+    score = pooled.score(test, test["outcome"])
+    ours = {run.label: result.accuracy[-1] for run, result in folder.results()}
+    print("scikit-learn", score, "ours", ours)
+    assert abs(ours["fedlin"] - score) <= NEAR
+    page = (tmp_path / "run" / "report" / "index.html").read_text()
+    for text in ("On rows nobody learned from", "worst client", "Calibration", "clients in proportion to their rows"):
+        assert text in page
+    assert "f = Σ (nᵢ/n) fᵢ" in said
+
+
+Rows = list[list[str]]
+
+
+def semicolons(header: list[str], rows: Rows, path: Path) -> None:
+    """As a German spreadsheet saves it: semicolons, decimal commas, a byte order mark, Windows line ends."""
+    lines = [";".join(entry.replace(".", ",") for entry in row) for row in [header, *rows]]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n")
+
+
+def quoted(header: list[str], rows: Rows, path: Path) -> None:
+    """Everything in quotes, UTF-16, with an id and a column that is always the same."""
+    with path.open("w", encoding="utf-16", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow(["record id", "country", *header])
+        writer.writerows([f"R{number:05d}", "Ελλάδα", *row] for number, row in enumerate(rows))
+
+
+def holes(header: list[str], rows: Rows, path: Path) -> None:
+    """Tabs, units of all kinds, and one entry in fifty missing in one of four ways."""
+    draw = np.random.default_rng(0)
+    lines = ["\t".join(header)]
+    for row in rows:
+        cells = [("NA", "?", "", "-")[draw.integers(4)] if draw.random() < 0.02 and place < len(row) - 2 else cell
+                 for place, cell in enumerate(row)]  # fmt: skip
+        lines.append("\t".join(cells))
+    path.write_text("\n".join(lines) + "\n")
+
+
+FORMS: dict[str, Callable[[list[str], Rows, Path], None]] = {
+    "semicolons.csv": semicolons, "quoted.csv": quoted, "holes.tsv": holes,
+}  # fmt: skip
+SETS: dict[str, tuple[Any, str]] = {
+    "iris": (datasets.load_iris, "softmax"),
+    "wine": (datasets.load_wine, "softmax"),
+    "cancer": (datasets.load_breast_cancer, "logistic"),
+    "digits": (datasets.load_digits, "softmax"),
+    "diabetes": (datasets.load_diabetes, "ridge"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", SETS)
+def test_files_nobody_has_seen_end_as_scikit_learn_does(tmp_path: Path, name: str, form: str) -> None:
+    made, kind = SETS[name]
+    found = made()
+    draw = np.random.default_rng(3)
+    scales = 10.0 ** draw.integers(-3, 7, found.data.shape[1])
+    labels = [f"{value:g}" if kind == "ridge" else f"class {found.target_names[value]}" for value in found.target]
+    sites = [f"{site:02d}" for site in draw.choice(6, len(labels), p=[0.4, 0.3, 0.15, 0.1, 0.03, 0.02])]
+    header = [*(f"feature {place}" for place in range(len(scales))), "site", "target"]
+    rows = [
+        [*(f"{value:.8g}" for value in row), site, label]
+        for row, site, label in zip(found.data * scales, sites, labels, strict=True)
+    ]
+    path = tmp_path / form
+    FORMS[form](header, rows, path)
+    l2 = 0.01
+    folder, _ = run(
+        tmp_path,
+        f"""
+rounds = 400
+targets = [1e-4]
+[stop]
+gap = 1e-6
+[problem]
+kind = "{kind}"
+l2 = {l2}
+data = {{ file = "{form}", label = "target", client = "site" }}
+test = 0.3
+[plan]
+tau = 5
+eta_bar = "tuned"
+[[algorithm]]
+name = "fedlin"
+""",
+    )
+    held = data.hold_out(data.by_column(np.array(sites)), 0.3)
+    X = found.data.astype(float)
+    if form == "holes.tsv":
+        table = data.read_table(path, label="target", client="site")
+        X = np.stack([data.csv_text.numbers(column) for column in table.columns.values()], axis=1) / scales
+    train, test = (np.concatenate(rows) for rows in (held.train, held.test))
+    y = np.array(found.target)
+    penalty = {"alpha": l2 * len(train)} if kind == "ridge" else {"C": 1 / (l2 * len(train)), "max_iter": 5000}
+    model = Ridge(**penalty) if kind == "ridge" else LogisticRegression(**penalty)
+    pooled = make_pipeline(SimpleImputer(), StandardScaler(), model).fit(X[train], y[train])
+    ((_, result),) = folder.results()
+    ours = result.columns["explained" if kind == "ridge" else "accuracy"][-1]
+    print(name, form, "ours", round(ours, 4), "scikit-learn", round(pooled.score(X[test], y[test]), 4))
+    assert abs(ours - pooled.score(X[test], y[test])) <= NEAR
