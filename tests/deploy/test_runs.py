@@ -1,5 +1,6 @@
 """Several runs in one federation, and what server, sites and whoever looks are told of them; in one process."""
 
+import hashlib
 import json
 import os
 import re
@@ -161,6 +162,9 @@ def test_whoever_sent_the_job_may_ask_where_it_stands(federation: Federation) ->
     federation.run()
     told = json.loads(json.dumps(tell_status(str(federation.server), {"events": 0})))
     assert told["progress"]["round"] == 5
+    assert told["settings"] == hashlib.sha256((federation.job / NAME).read_bytes()).hexdigest()
+    (federation.server / NAME).write_text("# changed since")
+    assert tell_status(str(federation.server), {})["settings"] == told["settings"]
     assert [event["event"] for event in told["events"]] == ["began", "delivered"]
     assert tell_status(str(federation.server), {"events": 2})["events"] == []
 

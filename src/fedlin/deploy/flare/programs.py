@@ -31,6 +31,7 @@ from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
+_job: dict[str, str] = {}  # of this process: the hash of the settings it was sent with, whatever the kit's file says
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +68,8 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
     trail = AuditTrail(kit)
-    trail.record("settings", run=settings.name or "", sha256=hashlib.sha256(text).hexdigest(), text=text.decode())
+    _job["settings"] = hashlib.sha256(text).hexdigest()
+    trail.record("settings", run=settings.name or "", sha256=_job["settings"], text=text.decode())
     start = starting_model(kit, sent, settings)
     dim = settings.dim
     if settings.prepare is not None:
@@ -118,9 +120,8 @@ def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
     status = read_status(present_run(Path(folder)))
     begun = psutil.Process().create_time()
     returned = {name for name, when in read_registrations(Path(folder)).items() if when > begun}
-    text = (Path(folder) / NAME).read_bytes() if (Path(folder) / NAME).is_file() else b""
     return {
-        "settings": hashlib.sha256(text).hexdigest(),
+        "settings": _job.get("settings", ""),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
         "events": status.events[int(asked.get("events", 0)) :],
