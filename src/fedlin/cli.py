@@ -104,7 +104,7 @@ def _reproduce(
     from rich.console import Console
 
     from fedlin.cache import keep_compiled
-    from fedlin.claims import OPEN, Setting, select, verdicts
+    from fedlin.claims import BEYOND, Setting, select, verdicts
     from fedlin.report.notices import in_one_line
     from fedlin.report.page import write_report
     from fedlin.report.report_folder import check_folder
@@ -114,7 +114,7 @@ def _reproduce(
         draws = 2 if quick else 8
     setting = Setting(draws, rounds, quick)
     # Unless named, what takes minutes is left out, and what goes beyond the paper is left to a full run.
-    claims = [claim for claim in select(ids) if ids or not (claim.by_name or (quick and claim.section == OPEN))]
+    claims = [claim for claim in select(ids) if ids or not (claim.by_name or (quick and claim.section in BEYOND))]
     check_folder(out)
     keep_compiled()
     # With --json the progress goes to stderr, and stdout carries the document alone.

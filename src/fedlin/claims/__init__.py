@@ -6,6 +6,6 @@
 """
 
 from fedlin.claims.check_claims import verdicts
-from fedlin.claims.claim import OPEN, Claim, Outcome, Setting, all_claims, find, select
+from fedlin.claims.claim import BEYOND, OPEN, Claim, Outcome, Setting, all_claims, find, select
 
-__all__ = ["OPEN", "Claim", "Outcome", "Setting", "all_claims", "find", "select", "verdicts"]
+__all__ = ["BEYOND", "OPEN", "Claim", "Outcome", "Setting", "all_claims", "find", "select", "verdicts"]

@@ -21,7 +21,8 @@ from fedlin.report.figure import Figure
 from fedlin.report.verdict import Notice, Row, Verdict
 
 T = TypeVar("T")
-OPEN = "What the paper leaves open"  # the section of what goes beyond the paper
+OPEN, EXACT = "What the paper leaves open", "Exact worst cases"
+BEYOND = (OPEN, EXACT)  # the sections of what goes beyond the paper, which a quick run leaves out
 
 
 @dataclass(frozen=True)

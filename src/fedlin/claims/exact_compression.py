@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
@@ -36,7 +36,7 @@ ROUNDS = 600
     "exact-compression",
     order=620,
     title="What TOP-k costs at the server",
-    section=proofs.SECTION,
+    section=EXACT,
     statement="κ = 10, two local steps, any compressor with ‖C(v) - v‖² ≤ (1 - 1/δ)‖v‖² at the server. Without error "
     "feedback a round keeps the share 1 - √(1 - 1/δ) of its rate while steps are small. With feedback it keeps all of "
     "it, and has a rate only up to a step that shrinks like 1/δ. At the best step of each, feedback is slower at "

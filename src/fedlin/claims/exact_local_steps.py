@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms, problems, theory
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
 from fedlin.claims.common.bounded import is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, must_notice
@@ -38,7 +38,7 @@ MANY = np.array([5, 20])  # τ_i of the certified steps in the picture
     "exact-local-steps",
     order=610,
     title="How much local steps pay, and where that ends",
-    section=proofs.SECTION,
+    section=EXACT,
     statement="At κ = 10 a round of FedLin with τ equal local steps multiplies ‖x̄ - x*‖² by (1-ημ)^{2τ} at worst, up "
     "to η̄ = 1.8/L, 3.6/L, 4.5/L, 5/L and 5/L for τ = 1, 2, 3, 5 and 8: 0.36 or less where gradient descent's best is "
     "0.669. Beyond, the worst case grows again. The certified steps have at least twice gradient descent's rate "

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import algorithms, problems
-from fedlin.claims.claim import Outcome, Setting, claim
+from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
 from fedlin.claims.common.bounded import is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, must_notice
@@ -38,7 +38,7 @@ ROUNDS = 12  # of the runs on quadratics
     "exact-rates",
     order=600,
     title="How loose the theorems are",
-    section=proofs.SECTION,
+    section=EXACT,
     statement="At each theorem's own step, over all functions of its class and any number of clients with two local "
     "steps, FedLin falls at least 1.9 times as fast as Theorems 1 and 4 promise, 1.03 times as fast as Theorem 7 and "
     "2.5 times as fast as Theorems 8 and 9. For convex functions the last model's gap is at most "

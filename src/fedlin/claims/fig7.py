@@ -28,7 +28,7 @@ VARIANCE = {"variance 10⁻⁵": 1e-5, "variance 10⁻³": 1e-3, "variance 10⁻
 )
 def check(setting: Setting) -> Outcome:
     """The floor of a run is the median of ‖x̄_t - x*‖² over its last quarter."""
-    numbers, rounds = draws(setting), setting.rounds or setting.pick(40, 20)
+    numbers, rounds = draws(setting), setting.rounds or setting.pick(40, 30)
     families = {name: [problems.noisy(least_squares(n), value) for n in numbers] for name, value in VARIANCE.items()}
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
     runs = sweep({"": setting.fedlin()}, families, plans, rounds)

@@ -37,7 +37,6 @@ from fedlin.theory.exact.worst_function import envelope
 
 Maker = Callable[..., Algorithm[Any, Any]]  # takes the links that `algorithms.fedlin` takes
 FILE = "exact_proofs.json"
-SECTION = "Exact worst cases"  # of the report, for the claims that rest on these proofs
 TWO = 2  # local steps, where their number is not the point
 KAPPAS = (3.0, 10.0, 100.0, 1000.0)
 ROUNDS = (1, 2, 4)

@@ -41,12 +41,10 @@ def run_levels(
     methods = {level: sparse_fedlin(setting, *side) for level, side in sides.items()}
     runs = sweep(methods, families, plans, rounds, together=together)
     family = next(iter(families))
-    departures = [
-        Departure(
-            *departure(families[family][0], plans[0], runs[family, level][0].iterates, *sides[level], played=PLAYED), 0
-        )
-        for level in ends
-    ]
+    departures = []
+    for level, (up, down) in sides.items():
+        models = runs[family, level][0].iterates
+        departures.append(Departure(*departure(families[family][0], plans[0], models, up, down, played=PLAYED), 0))
     return FigureRuns({key: stack(results, "distance", rounds) for key, results in runs.items()}, departures)
 
 
