@@ -156,7 +156,7 @@ class Comparison:
         setting: Mapping[str, str] | None = None,
         tables: Sequence["TextTable"] = (),
         images: Mapping[str, bytes] | None = None,
-        figures: Sequence[Figure] = (),
+        figures: Sequence["Figure"] = (),
     ) -> "Chapter":
         """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption."""
         from fedlin.report.comparison_page import Chapter

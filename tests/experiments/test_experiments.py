@@ -218,7 +218,7 @@ def test_a_table_is_prepared_unless_a_file_says_otherwise(tmp_path: Path) -> Non
     """By default as `data.prepare` does it: standardised, words as ones and zeros, an intercept without a penalty."""
     built = table_problem(tmp_path)
     raw = fedlin.data.read_table(tmp_path / "rows.csv", client="site")
-    made = fedlin.data.prepare(raw)
+    made = fedlin.data.prepare_table(raw)
     assert built.rows.preparation == made.preparation
     assert made.preparation.names == ("size", "income", "ward=a", "ward=b", "ward=(missing)", "intercept")
     for ours, theirs in zip(built.rows.X, made.train.X, strict=True):
