@@ -10,19 +10,19 @@ TEXT = """## Networks on a GPU, beside pfl-research
 
 pfl-research's CIFAR-10 benchmark: {users:,} users of {images} images, {cohort} drawn a round, one pass in batches of
 {batch} without replacement, dropout, evaluation on {test:,} images every {every} rounds. Images are random ones of that
-shape, since only time is measured. Every row is a process of its own on an {device}, JAX {jax}, torch {torch}, pfl {pfl};
-`make bench-gpu` measures them. A round is a mean with evaluations. "From start" is the time of {rounds:,} rounds from the
-start of the process, with imports, data and compilation; for rows that played fewer, their start and so many times a
-round. Precision is each library's default, TF32 in products for JAX, unless a row says otherwise.
+shape, since only time is measured. Every row is a process of its own on an {device}, JAX {jax}, torch {torch}, pfl
+{pfl}; `make bench-gpu` measures them. A round is a mean with evaluations. "From start" is the time of {rounds:,} rounds
+from the start of the process, with imports, data and compilation; for rows that played fewer, their start and so many
+times a round. Precision is each library's default, TF32 in products for JAX, unless a row says otherwise.
 
 {rows}
 
 - fedlin on the JAX network as any user writes it takes {over_bare:.2f} times what JAX written for this network by hand
   takes, and compiles for {compiled:.1f} s.
-- FedLin takes {fedlin:.1f} times FedAvg's time and SCAFFOLD {scaffold:.1f} times; SCAFFOLD's states of {users:,} clients
+- FedLin takes {fedlin:.1f} times FedAvg's time and SCAFFOLD {scaffold:.1f} times; its states of {users:,} clients
   lie on the device, and on the host where they do not fit.
-- A ResNet-18 with group normalisation ({parameters:.1f} million parameters) at 100 clients at once takes {ten:.1f} times
-  the time of 10, and a cohort of 500 takes {more:.1f} times the time of {cohort}.
+- A ResNet-18 with group normalisation ({parameters:.1f} million parameters) at 100 clients at once takes {ten:.1f}
+  times the time of 10, and a cohort of 500 takes {more:.1f} times the time of {cohort}.
 - Rows were measured together in these runs: {runs}.
 """
 

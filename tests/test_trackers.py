@@ -146,8 +146,9 @@ def wandb_records(content: bytes) -> Iterator[bytes]:
 
 def wandb_rows(folder: Path) -> list[dict[str, float]]:
     """What a run that was offline has logged, from the file that `wandb sync` would upload."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    Record = wandb_internal_pb2.Record  # type: ignore[attr-defined]
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 30  # W&B writes in a process of its own
     kinds = list[str]()
@@ -171,6 +172,6 @@ def test_wandb_holds_every_round_offline(tmp_path: Path) -> None:
         if name != "round":
             np.testing.assert_array_equal([row[name] for row in rows], curve[1:])
     with pytest.raises(ArgumentError, match="mode = 'on'"):
-        trackers.wandb("tests", mode="on")
+        trackers.wandb("tests", mode="on")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="project = ''"):
         trackers.wandb("")

@@ -155,7 +155,7 @@ _BETTER = {
     "auc": ("AUC", "at least"),
     "calibration": ("calibration error", "at most"),
     "rmse": ("root mean square error", "at most"),
-    "r2": ("R²", "at least"),
+    "explained": ("share explained", "at least"),
     "deviance": ("Poisson deviance", "at most"),
 }
 _OF_CLIENTS = {"": "", "_worst": ", worst client", "_median": ", median client"}

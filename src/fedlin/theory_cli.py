@@ -54,7 +54,7 @@ def check(
 
     Exit status: 1 where a row does not hold, 2 where the request cannot be met.
     """
-    from fedlin.theory.certified import stored_rows
+    from fedlin.theory.certified_steps import stored_rows
     from fedlin.theory.exact.build_table import prove_row
     from fedlin.theory.exact.semidefinite import SolverError
 

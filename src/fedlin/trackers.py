@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from fedlin.errors import ArgumentError
 
-WANDB_MODES = ("online", "offline", "disabled")
+Mode = Literal["online", "offline", "disabled"]  # of Weights & Biases
 BATCH = 1000  # metrics MLflow takes in one request
 
 
@@ -104,7 +104,7 @@ class _MLflow(Tracker):
 
 class _Wandb(Tracker):
     def __init__(
-        self, project: str, run: str | None, folder: str | None, mode: str | None, params: Mapping[str, object]
+        self, project: str, run: str | None, folder: str | None, mode: Mode | None, params: Mapping[str, object]
     ) -> None:
         try:
             import wandb
@@ -169,7 +169,7 @@ def wandb(
     *,
     run: str | None = None,
     folder: str | PathLike[str] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     params: Mapping[str, object] | None = None,
 ) -> Tracker:
     """A new Weights & Biases run with every measure by round. Needs the extra: `pip install 'fedlin[wandb]'`.
@@ -187,8 +187,8 @@ def wandb(
     """
     if not isinstance(project, str) or not project:
         raise ArgumentError(f"project = {project!r} is not allowed: give the project's name.")
-    if mode not in (None, *WANDB_MODES):
-        raise ArgumentError(f"mode = {mode!r} is not allowed: give one of {', '.join(WANDB_MODES)}.")
+    if mode not in (None, *get_args(Mode)):
+        raise ArgumentError(f"mode = {mode!r} is not allowed: give one of {', '.join(get_args(Mode))}.")
     return _Wandb(project, run, None if folder is None else fspath(folder), mode, params or {})
 
 

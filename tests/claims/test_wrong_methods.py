@@ -22,7 +22,8 @@ from fedlin.plan import Plan
 QUICK = Setting(quick=True, draws=1)
 TESTED = [claim for claim in all_claims() if claim.wrong]
 # Seconds each; the others' wrong methods are tried in tenths of a second.
-SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals")
+SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals",
+        "exact-rates", "exact-local-steps", "exact-compression")  # fmt: skip
 MUST = ("thm1", "thm2a", "thm2b", "thm3", "thm4", "thm7", "thm8", "thm9", "time-varying", "combined", "fig2", "fig3")
 
 

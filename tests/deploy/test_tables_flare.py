@@ -18,7 +18,7 @@ from fedlin.deploy.project import create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
 from fedlin.engines.federation.site_preparation import FILE
-from hospitals import hospital_rows
+from hospital_table import hospital_rows
 from local_flare import free_port, importable
 
 pytestmark = pytest.mark.long

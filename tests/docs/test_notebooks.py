@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import pytest
 
+from fedlin.experiments.experiment_file import load
+from fedlin.experiments.prepare import prepare
 from pages import ROOT
 
 NOTEBOOKS = ROOT / "examples" / "notebooks"
-SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 20}
+SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 20, "hospitals": 100}
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +68,11 @@ def test_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = played("privacy", monkeypatch)["errors"]
     assert errors["FedAvg"][0] < errors["FedLin"][0]
     assert errors["FedLin"][-1] < errors["FedAvg"][-1]
+
+
+@pytest.mark.slow
+def test_the_hospitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model from hospitals apart is as good as that from all rows in one place, and the file beside it is right."""
+    found = played("hospitals", monkeypatch)
+    assert abs(found["ours"] - found["theirs"]) <= 0.005
+    assert len(prepare(load(found["folder"] / "hospitals.toml"))) == 2

@@ -125,7 +125,7 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"plan": {"tau": 2, "eta": "tuned", "tuning": {"low": 2.0, "high": 1.0}}}, "high = 1 is not above low = 2"),
         ({"plan": {"tau": {"each": [1, 2]}, "eta": 0.1}}, "tau has 2 entries for 3 clients"),
         ({"algorithm": [{"name": "fedlni"}]}, "no method is called 'fedlni': did you mean 'fedlin'"),
-        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\].name is missing"),
+        ({"algorithm": [{"label": "x"}]}, r"algorithm\[0\]: give either name"),
         ({"algorithm": [{"name": "fedprox"}]}, "fedprox needs beta"),
         ({"algorithm": [{"name": "fedprox", "bta": 1.0}]}, "no argument of fedprox is called 'bta'.*'beta'"),
         ({"algorithm": [{"name": "fedprox", "beta": "big"}]}, "beta = 'big' is not allowed"),
@@ -218,7 +218,7 @@ def test_a_table_is_prepared_unless_a_file_says_otherwise(tmp_path: Path) -> Non
     """By default as `data.prepare` does it: standardised, words as ones and zeros, an intercept without a penalty."""
     built = table_problem(tmp_path)
     raw = fedlin.data.read_table(tmp_path / "rows.csv", client="site")
-    made = fedlin.data.prepare_table(raw)
+    made = fedlin.data.prepare(raw)
     assert built.rows.preparation == made.preparation
     assert made.preparation.names == ("size", "income", "ward=a", "ward=b", "ward=(missing)", "intercept")
     for ours, theirs in zip(built.rows.X, made.train.X, strict=True):
@@ -453,7 +453,7 @@ def test_tuning_finds_what_trying_one_by_one_finds(tmp_path: Path) -> None:
 
 LEAST_SQUARES = {"kind": "least_squares", "clients": 5, "dim": 10, "samples": 40}
 DRAWN = {"clients": 6, "dim": 8, "samples": 60}
-SEARCHED = [  # problem, method
+SEARCHED: list[tuple[dict[str, Any], dict[str, Any]]] = [  # problem, method
     ({**LEAST_SQUARES, "alpha": 10.0}, {"name": "fedlin"}),
     ({**LEAST_SQUARES, "alpha": 1.0}, {"name": "fedavg"}),
     ({**LEAST_SQUARES, "alpha": 0.1, "seed": 3}, {"name": "scaffold"}),

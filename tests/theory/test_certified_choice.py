@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlin import theory
-from fedlin.theory.certified import CertifiedStep, certified, certified_factors, choose
+from fedlin.theory.certified_steps import CertifiedStep, certified, certified_factors, choose
 from quadratics import problem
 
 MODULE = sys.modules["fedlin.theory.certified"]  # the package has a function of this name

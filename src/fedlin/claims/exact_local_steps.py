@@ -21,7 +21,7 @@ from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
-from fedlin.theory.certified import choose
+from fedlin.theory.certified_steps import choose
 
 Array = NDArray[Any]
 KAPPA = proofs.CURVE_KAPPA

@@ -24,7 +24,8 @@ SAMPLE = 200  # lines from which the separator is read
 # What stands for a missing value, in small letters.
 MISSING = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "--", ".", "missing", "<na>", "nil"])
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+|[+-]?\d{1,3}(\.\d{3})+")  # 1.234,5 and 12,5
+_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3})+")  # 1.234,5 and 1,5e3
+_WHOLE = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234.5
 _SIGNS = re.compile(r"^[$€£]\s*|\s*[$€£%]$")
 
@@ -150,7 +151,7 @@ def _decimal_commas(columns: dict[str, Array], separator: str, notes: list[str])
     for name, column in columns.items():
         present = list(column[~missing_words(column)])
         commas = [value for value in present if _COMMA.fullmatch(value)]
-        plain = all(_COMMA.fullmatch(value) or re.fullmatch(r"[+-]?\d+", value) for value in present)
+        plain = all(_COMMA.fullmatch(value) or _WHOLE.fullmatch(value) for value in present)
         # Between commas "1,234" is more likely a thousand than a fraction.
         ambiguous = separator == "," and all(_THOUSANDS.fullmatch(value) for value in commas)
         if commas and plain and not ambiguous:

@@ -11,13 +11,13 @@ import numpy as np
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
-from fedlin.data.held_out_metrics import HeldOutMetrics, Metric
+from fedlin.data.held_out_report import HeldOutRows, OwnMetric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
-from fedlin.experiments.live_metrics import live_metrics
+from fedlin.experiments.held_out_metrics import held_out_metrics
 from fedlin.experiments.own_code import call_own
-from fedlin.problems.metrics import Metric as LiveMetric
+from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
 
 
@@ -28,17 +28,17 @@ class BuiltProblem:
     problem: Problem
     rows: ClientData | None = None
     weights: str = ""  # f in words: how much each client counts
+    metrics: dict[str, Metric] | None = None  # on rows that are held out, while a run goes
+    test: Any = None  # those rows
     kind: str = ""
-    live: Mapping[str, LiveMetric] | None = None  # metrics to follow as a run goes
-    test: Any = None  # the rows they are taken on
-    own_metrics: Mapping[str, Metric] = field(default_factory=dict)
+    own_metrics: Mapping[str, OwnMetric] = field(default_factory=dict)
 
     @cached_property
-    def held_out(self) -> HeldOutMetrics | None:
+    def held_out(self) -> HeldOutRows | None:
         """What to say of models on the rows held out, where there are any."""
         if self.rows is None or self.rows.test is None:
             return None
-        return HeldOutMetrics(self.kind, self.rows.test, self.own_metrics)
+        return HeldOutRows(self.kind, self.rows.test, self.own_metrics)
 
     def facts(self) -> dict[str, str]:
         """What a reader wants to know of the problem: its size, its constants and how much its clients differ."""
@@ -112,9 +112,9 @@ def _quadratic(file: str) -> Problem:
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
     problem = setting.build(rows)
-    live, test = (None, None) if rows.test is None else live_metrics(setting, rows.test)
+    metrics, test = (None, None) if rows.test is None else held_out_metrics(setting, rows.test)
     if setting.weights == "rows":
         problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
     else:
         weights = "(1/m) Σ fᵢ, every client alike"
-    return BuiltProblem(problem, rows, weights, setting.kind, live, test)
+    return BuiltProblem(problem, rows, weights, metrics, test, setting.kind)

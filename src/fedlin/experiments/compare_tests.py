@@ -12,19 +12,21 @@ from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.result import Result
 
 Reports = Mapping[str, Sequence[Mapping[str, Any]]]  # of every method, one a seed, as stored with its runs
-BY_ROUND = ("accuracy", "log_loss", "r2", "rmse", "deviance")
+ENDINGS = ("_worst", "_median")
+BY_ROUND = ("accuracy", "log_loss", "explained", "rmse", "deviance")
 
 
 def held_out_table(reports: Reports) -> TextTable:
-    """Every method's last models: metrics over all test rows, at the worst and the median client."""
-    names = [name for name in next(iter(reports.values()))[0]["metrics"] if not name.endswith(("_worst", "_median"))]
-    split = {name: [f"{name}_worst", f"{name}_median"] for name in names}
-    shown = [key for name in names for key in (name, *split[name]) if key in next(iter(reports.values()))[0]["metrics"]]
-    rows = [
-        (method, *(_write(np.median([one["metrics"][key] for one in seeds])) for key in shown))
-        for method, seeds in reports.items()
-    ]
-    heads = ("method", *(column(key).title for key in shown))
+    """Every method's last models: each metric over all test rows, at the worst and at the median client."""
+    heads = ("method", "metric", "all rows", "worst client", "median client")
+    rows = []
+    for method, seeds in reports.items():
+        metrics = [one["metrics"] for one in seeds]
+        for name in metrics[0]:
+            if not name.endswith(ENDINGS):
+                shown = [name, *(f"{name}{ending}" for ending in ENDINGS)]
+                values = (np.median([found.get(key, np.nan) for found in metrics]) for key in shown)
+                rows.append((method, column(name).title, *map(_write, values)))
     return TextTable("On rows nobody learned from", heads, tuple(rows))
 
 

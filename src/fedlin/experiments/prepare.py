@@ -10,7 +10,7 @@ import numpy as np
 
 from fedlin.algorithms import fedlin
 from fedlin.core import Algorithm
-from fedlin.data.held_out_metrics import Metric
+from fedlin.data.held_out_report import OwnMetric
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.stop import Stop
@@ -91,13 +91,13 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
                 participation=planned.participation,
                 weights=None,
                 stop=stop(experiment),
-                metrics=tuple(run.built.live or ()),
+                metrics=tuple(run.built.metrics or ()),
             )
         prepared.append(run)
     return prepared
 
 
-def _with_metrics(built: BuiltProblem, metrics: Mapping[str, Metric]) -> BuiltProblem:
+def _with_metrics(built: BuiltProblem, metrics: Mapping[str, OwnMetric]) -> BuiltProblem:
     if metrics and (built.rows is None or built.rows.test is None):
         raise ArgumentError("metrics need rows that are held out: give test, such as test = 0.25.")
     return replace(built, own_metrics=metrics)

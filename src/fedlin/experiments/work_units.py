@@ -19,8 +19,7 @@ from fedlin.experiments.tune import tune
 from fedlin.result import Result
 from fedlin.trackers import Tracker, track_run
 
-LOOKS = 101  # models of a run that are tried on the rows held out, at most
-HEADLINES = ("accuracy", "accuracy_worst", "r2", "deviance")  # metrics that a line on a run names
+HEADLINES = ("accuracy", "accuracy_worst", "explained", "explained_worst")  # metrics that a line on a run names
 CHECKPOINTS = 20  # a run is saved so often, unless the file says otherwise
 
 
@@ -95,25 +94,24 @@ class WorkUnits:
             iterates=_keeps_models(run),
             layout=experiment.layout,
             measure_every=1,  # the cost to a target is exact to the round
-            callbacks=() if tracker is None else (tracker,),
-            metrics=run.built.live,
+            metrics=run.built.metrics,
             test=run.built.test,
             every=experiment.evaluate_every,
+            callbacks=() if tracker is None else (tracker,),
         )
 
     def _tested(self, run: PreparedRun, result: Result) -> Result:
-        """The result with metrics on the rows held out as columns, after some rounds or, of large models, the last."""
+        """The result with more metrics on the rows held out: after each round evaluated, of large models the last."""
         metrics = run.built.held_out
         if metrics is None:
             return result
         kept = None if result.status == "diverged" else result.kept_iterates
-        rounds = np.array([result.rounds])
-        if kept is not None:
-            rounds = np.unique(np.linspace(0, result.rounds, LOOKS).astype(int))
+        looked = np.flatnonzero(~np.isnan(result.columns[next(iter(run.built.metrics or ()))]))
+        rounds = np.array([result.rounds]) if kept is None else looked
         models = result.x[None] if kept is None else kept[rounds]
         self.folder.store_held_out(run.planned, asdict(metrics.report(result.x)))
         columns = metrics.columns(models, rounds, result.rounds + 1)
-        return replace(result, kept_iterates=None).with_columns(**columns)
+        return replace(result, kept_iterates=None).with_columns(**{**columns, **result.columns})
 
 
 def _keeps_models(run: PreparedRun) -> bool:

@@ -174,10 +174,12 @@ class RayWorkers:
         from fedlin.transports.ray import connect_ray
 
         self._ray, self._started = connect_ray(address, jobs)
-        resources = self._ray.cluster_resources()
+        ray: Any = self._ray  # it gives its functions no types
+        resources = ray.cluster_resources()
         count = jobs or int(resources.get("GPU", 0)) or int(resources.get("CPU", 1))
         gpus = min(1.0, resources.get("GPU", 0) / count)
-        self._make = lambda: self._ray.remote(num_cpus=1, num_gpus=gpus)(_Actor).remote(str(folder.resolve()))
+        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus)(_Actor)
+        self._make: Callable[[], Any] = lambda: actor.remote(str(folder.resolve()))
         self._idle = [self._make() for _ in range(count)]
         self._busy: dict[Any, tuple[Any, Unit]] = {}
 

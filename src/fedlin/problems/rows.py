@@ -176,9 +176,12 @@ def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: V
     where clients take turns. A GPU takes all rows at once.
     """
     if isinstance(sheet, PackedSheet):
-        return sum_over_packed(
-            lambda block, *models: part(RowPart(*block[0], weight=block[1]), *models), sheet.blocks, *models
-        )
+
+        def of_block(block: Any, *models: Vector) -> T:
+            (X, y), weight = block
+            return part(RowPart(X, y, weight), *models)
+
+        return sum_over_packed(of_block, sheet.blocks, *models)
     rows = sheet.X.shape[0]
     if rows <= BLOCK or rows % BLOCK or jax.default_backend() != "cpu":
         return part(RowPart(sheet.X, sheet.y, sheet.weight), *models)

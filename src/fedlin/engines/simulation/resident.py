@@ -16,7 +16,7 @@ from fedlin.engines.phase import ClientProgram
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
-from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients
+from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.memory import fitting_block
 from fedlin.result import Result, Status
 
@@ -71,9 +71,12 @@ class Resident:
         packed = first.packed(1 if mesh is None else mesh.size) if len(data) == 1 else None
         self.packed = packed is not None
         self.block = choose_block(layout, packed or of_clients(data, active), active, first.tau, first.looped)
-        self.survey = None if first.when == "never" else problem.pass_block
+        self.survey = None
         if self.packed:  # clients take turns or all take part at once: blocks of clients would read all rows each time
-            self.block, self.survey = (None if block is None else 1 for block in (self.block, self.survey))
+            self.block = None if self.block is None else 1
+            self.survey = None if one_pass_block(packed, problem.clients) is None else 1
+        elif first.when != "never":
+            self.survey = problem.pass_block
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
         of_everyone_at_once = first.cohort is None and self.block is None and self.survey is None
         self._in_step = all(run.in_step for run in runs)
@@ -143,9 +146,7 @@ class Resident:
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
         self.state, computed = _wait(compiled(*self._arguments(inputs, count)))
-        records: Records = jax.tree.map(np.asarray, computed._replace(x=None))
-        # The latest model alone stays on the device, for whoever asks for it.
-        records = records._replace(x=np.asarray(computed.x) if self._kept or not single else computed.x)
+        records: Records = jax.tree.map(np.asarray, computed)
         seconds = time.perf_counter() - began
         self._pace.note(count, seconds)
         for number, log in enumerate(self.logs):

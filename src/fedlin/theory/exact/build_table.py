@@ -14,18 +14,20 @@ from math import ceil, floor, log
 from pathlib import Path
 from typing import Any
 
-from fedlin.theory.certified import LAST_STEPS
+from fedlin.theory.certified_steps import LAST_STEPS
 from fedlin.theory.exact.client_bound import ClientBounds, CommonStep, Slopes, prove_client
 from fedlin.theory.exact.semidefinite import SolverError
 
 # Where ranges of κ meet, by the least number of local steps that must lack nothing. A finer division loses less inside
 # of its ranges, and takes longer.
-_COARSE = ("1.5", "2", "3", "5", "10", "25", "100", "1000000")
-_FINE = (
-    *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
-    *("70", "100", "200", "500", "2000", "1000000"),
-)
-EDGES = {1: _COARSE, 2: _COARSE, 3: _COARSE, 4: _FINE}
+EDGES = {
+    1: ("1.5", "3", "10", "100", "1000000"),
+    2: ("1.5", "3", "5", "10", "25", "100", "1000000"),
+    4: (
+        *("1.5", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
+        *("70", "100", "1000000"),
+    ),
+}
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
@@ -71,9 +73,8 @@ def steps_tried(first: int, high: Fraction) -> list[Fraction]:
     """The η̄L among which the fastest is sought; `high` is the largest μ/L."""
     if first <= 2:  # nothing above 2τ/(1 + μ/L) holds for these
         limit = 2 * first / (1 + high)
-        return [Fraction(floor(10 * share * limit), 1000) for share in (70, 80, 88, 94, 100)]
-    few, many = ("3", "3.4", "3.8", "4.2", "4.6"), ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")
-    return [Fraction(eta_bar) for eta_bar in (few if first == 3 else many)]
+        return [Fraction(floor(10 * share * limit), 1000) for share in (82, 88, 94)]
+    return [Fraction(eta_bar) for eta_bar in ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")]
 
 
 def served_from(first: int) -> tuple[int, ...]:

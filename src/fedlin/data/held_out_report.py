@@ -14,7 +14,7 @@ from fedlin.data.prepare_table import LabelledRows
 from fedlin.errors import ArgumentError
 
 Array = NDArray[Any]
-Metric = Callable[[Array, Array, Array], Any]  # (model, X, y) -> a number
+OwnMetric = Callable[[Array, Array, Array], Any]  # (model, X, y) -> a number
 BINS = 10  # of equal width, in which stated chances are set beside what happened
 
 
@@ -27,7 +27,7 @@ class HeldOutReport:
     calibration: list[dict[str, float]]  # of each bin: the mean chance stated, the share that happened, the rows
 
 
-class HeldOutMetrics:
+class HeldOutRows:
     """Metrics of models on test rows.
 
     Args:
@@ -37,12 +37,12 @@ class HeldOutMetrics:
 
     >>> test = LabelledRows([np.array([[1.0], [2.0]]), np.array([[-1.0]])], [np.array([1.0, -1.0]), np.array([-1.0])],
     ...                     ("a", "b"))
-    >>> found = HeldOutMetrics("logistic", test).report(np.array([3.0]))
+    >>> found = HeldOutRows("logistic", test).report(np.array([3.0]))
     >>> round(found.metrics["accuracy"], 3), found.metrics["accuracy_worst"], found.metrics["auc"]
     (0.667, 0.5, 0.5)
     """
 
-    def __init__(self, kind: str, test: LabelledRows, own: Mapping[str, Metric] | None = None) -> None:
+    def __init__(self, kind: str, test: LabelledRows, own: Mapping[str, OwnMetric] | None = None) -> None:
         self.kind, self._own = kind, dict(own or {})
         self._X, self._y = np.concatenate(test.X), np.concatenate(test.y)
         ends = np.cumsum([len(y) for y in test.y])
@@ -86,7 +86,7 @@ class HeldOutMetrics:
             return lambda part: _classification(chances[part], labels[part])
         scores = self._X @ x
         if self.kind == "poisson":
-            return lambda part: _deviance(np.exp(scores[part]), self._y[part])
+            return lambda part: _poisson(np.exp(scores[part]), self._y[part])
         return lambda part: _regression(scores[part], self._y[part])
 
     def _chances(self, x: Array) -> tuple[Array, Array]:
@@ -150,11 +150,20 @@ def _auc(chances: Array, labels: Array) -> float:
 
 
 def _regression(scores: Array, y: Array) -> dict[str, float]:
-    square = float(np.mean((scores - y) ** 2))
-    spread = float(np.var(y))
-    return {"rmse": square**0.5, "r2": 1 - square / spread if spread > 0 else float("nan")}
+    square, spread = float(np.mean((scores - y) ** 2)), float(np.var(y))
+    return {"explained": _explained(square, spread), "rmse": square**0.5}
 
 
-def _deviance(means: Array, y: Array) -> dict[str, float]:
+def _poisson(means: Array, y: Array) -> dict[str, float]:
+    deviance = _deviance(means, y)
+    return {"explained": _explained(deviance, _deviance(np.full(len(y), y.mean()), y)), "deviance": deviance}
+
+
+def _deviance(means: Array, y: Array) -> float:
     """Twice the mean of y log(y/μ) - y + μ."""
-    return {"deviance": float(2 * np.mean(xlogy(y, y) - xlogy(y, np.maximum(means, 1e-300)) - y + means))}
+    return float(2 * np.mean(xlogy(y, y) - xlogy(y, np.maximum(means, 1e-300)) - y + means))
+
+
+def _explained(error: float, worst: float) -> float:
+    """1 - D/D₀, where D₀ is the error of a constant."""
+    return 1 - error / worst if worst > 0 else float("nan")

@@ -1,4 +1,4 @@
-"""Metrics on the rows that an experiment holds out, followed as a run goes, so that it can end by them."""
+"""Metrics of a model on the rows that an experiment holds out: shares of right answers, or of what is explained."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,13 +12,13 @@ from fedlin.experiments import config
 from fedlin.problems.metrics import Metric
 
 
-def live_metrics(setting: config.RowsConfig, test: LabelledRows) -> tuple[dict[str, Metric], dict[str, Any]]:
+def held_out_metrics(setting: config.RowsConfig, test: LabelledRows) -> tuple[dict[str, Metric], dict[str, Any]]:
     """The metric that fits the kind of problem, and the rows it is taken on.
 
     `explained` is 1 - D/D₀, where D is the mean squared error, or the mean Poisson deviance, and D₀ that of the mean.
 
     >>> rows = LabelledRows([np.eye(2)], [np.array([1.0, -1.0])], ("a",))
-    >>> metrics, test = live_metrics(config.LogisticConfig(kind="logistic", synthetic={"clients": 1}), rows)
+    >>> metrics, test = held_out_metrics(config.LogisticConfig(kind="logistic", synthetic={"clients": 1}), rows)
     >>> float(metrics["accuracy"](np.array([2.0, -1.0]), test))
     1.0
     """
