@@ -291,9 +291,9 @@ def test_where_all_longer_steps_fail_the_certified_ones_are_taken(monkeypatch: p
     model = FederatedRidge(0.1).fit(X, y, clients=CLIENTS)
     close(model, Ridge(alpha=0.1 * len(y)).fit(X, y), 1e-4)
     # FedAvg has no certified steps, and a Poisson loss no largest curvature.
-    for kind, options in ((FederatedRidge, {"method": "fedavg"}), (FederatedPoissonRegression, {})):
+    for other in (FederatedRidge(0.1, rounds=200, method="fedavg"), FederatedPoissonRegression(0.1, rounds=200)):
         with pytest.warns(ConvergenceWarning):
-            kind(0.1, rounds=200, **options).fit(X, y, clients=CLIENTS)
+            other.fit(X, y, clients=CLIENTS)
 
 
 def test_one_class_alone_is_told() -> None:

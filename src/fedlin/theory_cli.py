@@ -54,12 +54,18 @@ def check(
 
     Exit status: 1 where a row does not hold, 2 where the request cannot be met.
     """
+    from fedlin.errors import ArgumentError
     from fedlin.theory.certified_steps import stored_rows
     from fedlin.theory.exact.build_table import prove_row
     from fedlin.theory.exact.semidefinite import SolverError
 
     with cli_errors():
         rows = [row for row in stored_rows() if float(row["kappa"][0]) <= kappa <= float(row["kappa"][1])]
+        if not rows:
+            ends = [float(edge) for row in stored_rows() for edge in row["kappa"]]
+            raise ArgumentError(
+                f"kappa = {kappa:g} is not in the table: give a condition number from {min(ends):g} to {max(ends):g}."
+            )
         for row in rows:
             span, eta_bar = "κ from {} to {}".format(*row["kappa"]), row["eta_bar"]
             try:

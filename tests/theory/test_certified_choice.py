@@ -1,21 +1,19 @@
 """How a certified step is chosen from a table, on tables written here: every number can be worked out by hand."""
 
-import sys
-
 import numpy as np
 import pytest
 
 from fedlin import theory
+from fedlin.theory import certified_steps
 from fedlin.theory.certified_steps import CertifiedStep, certified, certified_factors, choose
 from quadratics import problem
 
-MODULE = sys.modules["fedlin.theory.certified"]  # the package has a function of this name
-SURPLUS = tuple(10.0 + number for number in range(8))
+SURPLUS = tuple(10.0 + number for number in range(9))
 ROW = CertifiedStep((4.0, 10.0), 1.2, 0.1, SURPLUS)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *rows: CertifiedStep) -> None:
-    monkeypatch.setattr(MODULE, "table", lambda: rows)
+    monkeypatch.setattr(certified_steps, "table", lambda: rows)
 
 
 @pytest.mark.parametrize("kappa", [1.0, 3.0, 50.0])
@@ -64,7 +62,22 @@ def test_the_best_of_several_rows_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("tau", "place"),
-    [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (6, 4), (7, 5), (9, 5), (10, 6), (16, 6), (17, 7), (100, 7)],
+    [
+        (1, 0),
+        (2, 1),
+        (3, 2),
+        (4, 3),
+        (5, 4),
+        (6, 4),
+        (7, 5),
+        (9, 5),
+        (10, 6),
+        (16, 6),
+        (17, 7),
+        (40, 7),
+        (41, 8),
+        (100, 8),
+    ],
 )
 def test_each_number_of_steps_has_its_surplus(tau: int, place: int) -> None:
     np.testing.assert_array_equal(ROW.spare(np.array([tau])), [SURPLUS[place]])
@@ -76,9 +89,11 @@ def test_more_steps_than_the_table_has_are_not_proved() -> None:
 
 def test_the_mean_surplus_of_the_clients_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client's surplus makes up for another's lack, in proportion to their weights."""
-    use(monkeypatch, CertifiedStep((4.0, 10.0), 1.2, 0.1, (0.0, 1.0, -1.0, *[0.0] * 5)))
+    use(monkeypatch, CertifiedStep((4.0, 10.0), 1.2, 0.1, (0.0, 1.0, -1.0, *[0.0] * 6)))
     tau = np.array([2, 3])
-    assert choose(5.0, tau).eta_bar == 1.2  # a surplus of exactly nothing is enough
+    assert choose(5.0, tau).eta_bar == 0.75  # a mean of nothing could be less than nothing before rounding
+    assert choose(5.0, tau, np.array([0.5 + 1e-9, 0.5 - 1e-9])).eta_bar == 1.2
+    assert choose(5.0, np.array([4, 5])).eta_bar == 1.2  # where nobody lacks anything, nothing is rounded
     assert choose(5.0, tau, np.array([0.6, 0.4])).eta_bar == 1.2
     assert choose(5.0, tau, np.array([0.4, 0.6])).eta_bar == 0.75
 

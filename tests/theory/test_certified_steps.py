@@ -15,7 +15,7 @@ from fedlin import Plan, Stop, problems, simulate, theory
 from fedlin.errors import ArgumentError, PlanError, UnknownError
 from fedlin.problems.problem import Problem
 from fedlin.theory.certified_steps import LAST_STEPS, TABLE, certified_factors, choose, stored_rows, table
-from fedlin.theory.exact.build_table import EDGES
+from fedlin.theory.exact.build_table import SERIES, Series
 
 Array = NDArray[Any]
 
@@ -33,15 +33,15 @@ def test_the_table_is_small_and_needs_no_solver(monkeypatch: pytest.MonkeyPatch)
     assert theory.certified(50.0, [3, 7]).eta.shape == (2,)
 
 
-@pytest.mark.parametrize("first", EDGES)
-def test_every_condition_number_has_a_step_that_serves_all_with_so_many_local_steps(first: int) -> None:
-    ranges = list(pairwise(map(float, EDGES[first])))
+@pytest.mark.parametrize("series", SERIES, ids=lambda series: f"from {series.first} steps on")
+def test_every_condition_number_has_a_step_that_serves_all_with_so_many_local_steps(series: Series) -> None:
+    ranges = list(pairwise(map(float, series.edges)))
     assert ranges[0][0] == 1.5
     assert ranges[-1][1] == 1e6
-    for pair in ranges:
-        serving = [row for row in table() if row.kappa == pair and min(row.surplus[first - 1 :]) >= 0]
-        assert serving, pair
-        assert min(row.loss for row in serving) < 0.2, pair
+    for pair, eta_bar in zip(ranges, series.steps, strict=True):
+        (row,) = [row for row in table() if row.kappa == pair and row.eta_bar == float(eta_bar)]
+        assert min(row.surplus[series.first - 1 :]) >= 0
+        assert 0 < row.loss < 0.15
 
 
 def test_rows_say_no_more_than_is_possible() -> None:
@@ -225,6 +225,8 @@ def test_problems_that_have_no_certified_step_say_so() -> None:
         theory.certified(problems.minibatch(rows, 4), 3)
     with pytest.raises(PlanError, match="tau"):
         theory.certified(rows, 0)
+    with pytest.raises(PlanError, match="2 rows for 3 rounds"):
+        theory.bounds.certified(rows, [[1, 2], [2, 2]], rounds=3, distance0=1.0)
     with pytest.raises(PlanError, match="clients"):
         simulate(fedlin.fedlin(), rows, theory.certified(rows, [1, 2, 3]), 1)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import real
-from fedlin.errors import UnknownError
+from fedlin.errors import PlanError, UnknownError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
@@ -109,6 +109,8 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
     steps = Plan(tau, 1.0).tau
     if steps.ndim < 2:
         return np.full(rounds, choose(kappa, steps, weights).factor)
+    if len(steps) < rounds:
+        raise PlanError(f"tau has {len(steps)} rows for {rounds} rounds: give one row a round.")
     return np.array([choose(kappa, row, weights).factor for row in steps[:rounds]])
 
 
