@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -103,6 +104,15 @@ def test_a_transport_never_sees_an_algorithm() -> None:
     for path in FILES:
         if name(path).startswith("transports/"):
             assert not {part(module) for module in imported(path)} & {"algorithms", "problems", "theory"}, name(path)
+
+
+def test_names_of_modules_and_classes_occur_once() -> None:
+    """So that a name alone says what is meant; a class whose name begins with an underscore is its file's own."""
+    modules = Counter(path.stem for path in FILES if not path.stem.startswith("__"))
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FILES]
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, times in modules.items() if times > 1] == []
+    assert [name for name, times in classes.items() if times > 1 and not name.startswith("_")] == []
 
 
 def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:

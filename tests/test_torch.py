@@ -24,8 +24,8 @@ from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 import fedlin.torch  # noqa: E402
 from fedlin.torch import TorchProblem  # noqa: E402
-from fedlin.torch.client_rows import Batches  # noqa: E402
 from fedlin.torch.host import Work  # noqa: E402
+from fedlin.torch.module_rows import ModuleBatches  # noqa: E402
 
 nn = torch.nn
 M, D = 4, 3
@@ -152,7 +152,7 @@ def test_members_of_a_batch_are_the_single_runs(problem: TorchProblem) -> None:
 
 def by_hand(key: Any, client: int, x: Any, steps: int, eta: float) -> Any:
     """Local steps over two rows drawn each, in NumPy."""
-    for picked in Batches(2).draw(key, LENGTHS[client], steps):
+    for picked in ModuleBatches(2).draw(key, LENGTHS[client], steps):
         a, y = X[client][picked], Y[client][picked]
         x = x - eta * (-(y / (1 + np.exp(y * (a @ x)))) @ a / len(y) + 0.1 * x)
     return x
@@ -169,8 +169,8 @@ def test_local_steps_take_the_rows_their_key_draws() -> None:
 
 
 def test_draws_are_uniform_and_a_function_of_key_and_step() -> None:
-    draws = Batches(40).draw([1, 2], 5, 500)
-    np.testing.assert_array_equal(draws[:4], Batches(40).draw([1, 2], 5, 4))
+    draws = ModuleBatches(40).draw([1, 2], 5, 500)
+    np.testing.assert_array_equal(draws[:4], ModuleBatches(40).draw([1, 2], 5, 4))
     assert len({tuple(d) for d in draws}) == 500
     np.testing.assert_allclose(np.bincount(np.ravel(draws)) / 20000, 0.2, atol=0.01)
 

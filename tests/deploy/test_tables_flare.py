@@ -17,7 +17,7 @@ from fedlin.audit import AuditTrail
 from fedlin.deploy.project import create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
-from fedlin.engines.federation.preparation import FILE
+from fedlin.engines.federation.site_preparation import FILE
 from hospital_table import hospital_rows
 from local_flare import free_port, importable
 

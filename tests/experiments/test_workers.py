@@ -19,7 +19,7 @@ from fedlin.experiments.experiment_file import load
 from fedlin.experiments.prepare import prepare
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.experiments.work_units import Unit
-from fedlin.experiments.workers import Answer, LocalWorkers, RayWorkers, Workers, share_out
+from fedlin.experiments.workers import LocalWorkers, RayWorkers, WorkerAnswer, Workers, share_out
 
 pytestmark = pytest.mark.slow
 
@@ -109,9 +109,9 @@ class Mortal:
     def give(self, unit: Unit) -> None:
         self.units.append(unit)
 
-    def next(self) -> Answer:
+    def next(self) -> WorkerAnswer:
         unit = self.units.pop()
-        return Answer(unit, died=True) if unit.number == self.deadly else Answer(unit, f"run {unit.number}")
+        return WorkerAnswer(unit, died=True) if unit.number == self.deadly else WorkerAnswer(unit, f"run {unit.number}")
 
     def close(self) -> None:
         self.closed = True

@@ -19,7 +19,7 @@ import fedlin
 from fedlin.audit import AuditTrail
 from fedlin.data import column_summary
 from fedlin.data.preparation import Preparation, Recipe, fit_preparation
-from fedlin.data.prepare import summarise_table
+from fedlin.data.prepare_table import summarise_table
 from fedlin.deploy.flare.authority import Authority
 from fedlin.deploy.kit_folders import site_name
 from fedlin.deploy.run_history import RunHistory
@@ -34,11 +34,11 @@ from fedlin.engines.federation.evaluation import read_metrics
 from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.limits import LEDGER, Ledger
-from fedlin.engines.federation.preparation import _recipe
 from fedlin.engines.federation.replies import refusal, sort_uploads
 from fedlin.engines.federation.round_log import LOG, RoundLog
 from fedlin.engines.federation.secret import secret_words
 from fedlin.engines.federation.server_state import ServerCheckpoints
+from fedlin.engines.federation.site_preparation import _recipe
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
 from fedlin.transports.message_limit import LIMIT, read_limit

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, Played, judge, play
+from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
 from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -47,7 +47,7 @@ def families(setting: Setting) -> list[ConvexFamily]:
 
 def convex_runs(
     setting: Setting, plan: Callable[[Problem, Any], Plan], varying: bool = False
-) -> list[tuple[ConvexFamily, Played]]:
+) -> list[tuple[ConvexFamily, PlayedRuns]]:
     """Each family with the steps of `plan`; `varying` draws τ anew every round."""
     found = []
     for one in families(setting):

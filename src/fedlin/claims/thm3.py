@@ -9,7 +9,7 @@ from scipy.special import expit
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, Played, judge, play
+from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
 from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
 from fedlin.claims.thm2a import FAR, lengths
 from fedlin.problems.logistic import Logistic
@@ -50,7 +50,7 @@ def nonconvex_cases(setting: Setting, varying: bool = False) -> list[Case]:
     ]
 
 
-def _case(name: str, runs: Played) -> Case:
+def _case(name: str, runs: PlayedRuns) -> Case:
     least = np.minimum.accumulate(runs.curves("grad_norm")[:, :-1] ** 2, axis=1)  # over x̄_1..x̄_T
     losses = runs.curves("loss")
     bounds = np.array([theory.bounds.nonconvex(p, loss) for p, loss in zip(runs.family, losses, strict=True)])

@@ -4,7 +4,7 @@ from fedlin.data.download import fetch, names
 from fedlin.data.labels import signs
 from fedlin.data.partition import Partition
 from fedlin.data.preparation import Preparation, Recipe
-from fedlin.data.prepare import PreparedTable, hold_out, prepare
+from fedlin.data.prepare_table import PreparedTable, hold_out, prepare
 from fedlin.data.raw_table import RawTable
 from fedlin.data.read import read, read_table
 from fedlin.data.split import by_column, dirichlet, iid, quantity, shards

@@ -10,7 +10,7 @@ from scipy.special import expit, log_softmax, xlogy
 from scipy.stats import rankdata
 
 from fedlin.columns import column
-from fedlin.data.prepare import LabelledRows
+from fedlin.data.prepare_table import LabelledRows
 from fedlin.errors import ArgumentError
 
 Array = NDArray[Any]

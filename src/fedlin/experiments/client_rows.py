@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import data
-from fedlin.data.prepare import HeldOut, LabelledRows, plain_labels, with_labels
+from fedlin.data.prepare_table import HeldOut, LabelledRows, plain_labels, with_labels
 from fedlin.data.read import has_columns
 from fedlin.errors import DataError
 from fedlin.experiments import config

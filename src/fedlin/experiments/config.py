@@ -101,9 +101,7 @@ class DataConfig(Section):
         list[str], Field(description='a list of texts that stand for a missing entry, such as ["-999"]')
     ] = []
     scale: Annotated[float, Field(gt=0, description="a number above 0, which features are divided by")] = 1.0
-    positive: Annotated[float | str, Field(description="the label that counts as +1 in logistic regression")] | None = (
-        None
-    )
+    positive: Annotated[float | str | None, Field(description="the label that counts as +1")] = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -129,8 +127,7 @@ class PartitionConfig(Section):
         needed = {"dirichlet": "alpha", "quantity": "alpha", "shards": "labels"}.get(self.kind)
         for name in ("alpha", "labels"):
             if (getattr(self, name) is not None) != (name == needed):
-                told = f"needs {name}" if name == needed else f"takes no {name}"
-                raise ValueError(f"kind = {self.kind!r} {told}.")
+                raise ValueError(f"kind = {self.kind!r} {'needs' if name == needed else 'takes no'} {name}.")
         return self
 
 
@@ -208,8 +205,9 @@ class RowsConfig(OracleConfig):
         return self
 
     def build(self, rows: "ClientData") -> problems.Problem:
-        """The problem of these rows."""
-        raise NotImplementedError
+        """The problem of these rows, by the function of `fedlin.problems` that its kind names."""
+        made: problems.Problem = getattr(problems, self.kind)(rows.X, rows.y, rows.penalties(self.l2), self.reduction)
+        return made
 
 
 class LogisticConfig(RowsConfig):
@@ -246,9 +244,6 @@ class PoissonConfig(RowsConfig):
     """Poisson regression of counts."""
 
     kind: Literal["poisson"]
-
-    def build(self, rows: "ClientData") -> problems.Problem:
-        return problems.poisson(rows.X, rows.y, rows.penalties(self.l2), self.reduction)
 
 
 PROBLEMS: dict[str, type[OracleConfig]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.data.prepare import LabelledRows
+from fedlin.data.prepare_table import LabelledRows
 from fedlin.experiments import config
 from fedlin.problems.metrics import Metric
 

@@ -21,7 +21,7 @@ DEATHS = 3  # of workers at one unit, after which it is given up
 PATIENCE = 60.0  # seconds in which a worker that is asked to end has to save its run
 
 
-class Answer(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """What became of a unit: a line on how it ended, the error that ended it, or neither where its worker died."""
 
     unit: Unit
@@ -39,7 +39,7 @@ class Workers(Protocol):
     def give(self, unit: Unit) -> None:
         """Hand a unit to a free one."""
 
-    def next(self) -> Answer:
+    def next(self) -> WorkerAnswer:
         """Wait for the next answer; a worker that died has been replaced."""
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class LocalWorkers:
         if worker.process.is_alive():
             worker.line.send(unit)
 
-    def next(self) -> Answer:
+    def next(self) -> WorkerAnswer:
         lines = [worker.line for worker, _ in self._busy.values()]
         line: Any = wait(lines)[0]
         worker, unit = self._busy.pop(line.fileno())
@@ -138,11 +138,11 @@ class LocalWorkers:
         except EOFError:
             worker.process.join()
             if worker.process.exitcode == 130:
-                return Answer(unit, error=KeyboardInterrupt())
+                return WorkerAnswer(unit, error=KeyboardInterrupt())
             self._idle.append(self._start())
-            return Answer(unit, died=True)
+            return WorkerAnswer(unit, died=True)
         self._idle.append(worker)
-        return Answer(unit, error=answer) if isinstance(answer, BaseException) else Answer(unit, answer)
+        return WorkerAnswer(unit, error=answer) if isinstance(answer, BaseException) else WorkerAnswer(unit, answer)
 
     def close(self) -> None:
         for worker in self._idle:
@@ -190,7 +190,7 @@ class RayWorkers:
         actor = self._idle.pop()
         self._busy[actor.perform.remote(tuple(unit))] = (actor, unit)
 
-    def next(self) -> Answer:
+    def next(self) -> WorkerAnswer:
         (call,), _ = self._ray.wait(list(self._busy), num_returns=1)
         actor, unit = self._busy.pop(call)
         try:
@@ -198,13 +198,13 @@ class RayWorkers:
         except self._ray.exceptions.RayActorError as error:
             cause = error.__cause__ if isinstance(error.__cause__, FedLinError) else None
             if cause is not None:
-                return Answer(unit, error=cause)
+                return WorkerAnswer(unit, error=cause)
             self._idle.append(self._make())
-            return Answer(unit, died=True)
+            return WorkerAnswer(unit, died=True)
         except self._ray.exceptions.RayTaskError as error:
-            return Answer(unit, error=error.cause if isinstance(error.cause, Exception) else error)
+            return WorkerAnswer(unit, error=error.cause if isinstance(error.cause, Exception) else error)
         self._idle.append(actor)
-        return Answer(unit, line)
+        return WorkerAnswer(unit, line)
 
     def close(self) -> None:
         for actor in [*self._idle, *(actor for actor, _ in self._busy.values())]:

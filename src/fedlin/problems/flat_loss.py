@@ -13,7 +13,7 @@ import numpy as np
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError
 from fedlin.problems.objective import Data, Objective, Sampling, Slope
-from fedlin.problems.packed import Packed, sum_over_packed
+from fedlin.problems.packed import PackedRows, sum_over_packed
 from fedlin.problems.substitution import with_fast_convolutions
 
 Params = Any
@@ -134,7 +134,7 @@ def flat_loss(form: LossForm) -> FlatLoss:
         return batch_loss(parts, whole(data), None if form.quiet else jax.random.key(_MEASURING))
 
     def total(parts: Parts, data: Data, weights: Vector) -> Scalar:
-        if isinstance(data, Packed):
+        if isinstance(data, PackedRows):
             return weights[data.owner] @ jax.vmap(lambda block: batch_loss(parts, block, None))(data.rows)
         return weights @ jax.vmap(lambda client: measured(parts, client))(data)
 
@@ -144,12 +144,12 @@ def flat_loss(form: LossForm) -> FlatLoss:
     )
 
     def loss_of_client(data: Data, x: Vector) -> Scalar:
-        if isinstance(data, Packed):
+        if isinstance(data, PackedRows):
             return sum_over_packed(lambda block, *parts: batch_loss(parts, block, None), data, *split(x))
         return measured(split(x), data)
 
     def slope_of_client(data: Data, x: Vector) -> Slope:
-        if isinstance(data, Packed):
+        if isinstance(data, PackedRows):
             value, grads = sum_over_packed(lambda block, *parts: at_batch(parts, block, None), data, *split(x))
             return Slope(join(grads), value)
         value, grads = at_model(split(x), data)

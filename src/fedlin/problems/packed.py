@@ -26,7 +26,7 @@ WORTHWHILE = 1.5  # padded rows over packed rows from which packing pays
 
 @partial(jax.tree_util.register_dataclass, data_fields=("rows", "owner", "first", "count"), meta_fields=("clients",))
 @dataclass(frozen=True)
-class Packed:
+class PackedRows:
     """Blocks of rows of all clients, which every client sees, and which of them are a client's own."""
 
     rows: Data  # arrays (blocks, rows of a block, ...)
@@ -36,7 +36,7 @@ class Packed:
     clients: int
 
 
-def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -> Packed | None:
+def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -> PackedRows | None:
     """Padded rows in blocks.
 
     Args:
@@ -71,7 +71,7 @@ def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -
     blocks = jax.tree.map(lambda leaf: leaf[place], rows), np.where(counting, weight[place], 0)
     local = clients // parts  # clients are numbered anew on every device
     first = np.cumsum(each, axis=1) - each
-    return Packed(
+    return PackedRows(
         Shared(blocks),
         Shared((owners % local).astype(np.int32)),
         first.ravel().astype(np.int32),
@@ -80,13 +80,13 @@ def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -
     )
 
 
-def sum_over_packed(part: Callable[..., T], packed: Packed, *models: Any) -> T:
+def sum_over_packed(part: Callable[..., T], packed: PackedRows, *models: Any) -> T:
     """Σ part(block, *models) over a client's own blocks; `part` sums over the rows of a block and draws nothing.
 
     Where clients are taken all at once, all blocks are, each with its owner's models.
     """
 
-    def alone(packed: Packed, models: Any) -> T:
+    def alone(packed: PackedRows, models: Any) -> T:
         def block(number: Any) -> T:
             return part(jax.tree.map(lambda leaf: leaf[number], packed.rows), *models)
 
@@ -102,7 +102,7 @@ def sum_over_packed(part: Callable[..., T], packed: Packed, *models: Any) -> T:
     total = jax.custom_batching.custom_vmap(alone)
 
     @total.def_vmap
-    def together(size: int, batched: Any, packed: Packed, models: Any) -> Any:
+    def together(size: int, batched: Any, packed: PackedRows, models: Any) -> Any:
         axes = jax.tree.map(lambda one: 0 if one else None, batched)
         if batched[0].first and size == packed.clients:
             of_owner = jax.tree.map(lambda leaf, one: leaf[packed.owner] if one else leaf, models, batched[1])

@@ -14,7 +14,7 @@ from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, sh
 from fedlin.core import Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
-from fedlin.problems.packed import ROWS, Packed, pack, sum_over_packed
+from fedlin.problems.packed import ROWS, PackedRows, pack, sum_over_packed
 from fedlin.problems.problem import Rows
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ class Sheet(NamedTuple):
 class PackedSheet(NamedTuple):
     """The same with the rows of all clients in blocks: see `fedlin.problems.packed`."""
 
-    blocks: Packed  # of ((X, y), weight)
+    blocks: PackedRows  # of ((X, y), weight)
     length: jax.Array
     l2: jax.Array
 

@@ -213,7 +213,6 @@ def gradient_tracking(problem: Problem, tau: ArrayLike, server_step: float = 1.0
     return Plan.scaled(tau, 1 / (2 * problem.smoothness * max(1.0, positive("server_step", server_step))))
 
 
-@check_problem
 def flanp(problem: Problem, tau: ArrayLike, server_step: float = 1.0) -> Plan:
     """Our proof, that of `gradient_tracking`, whose steps serve every stage of `flanp` with L = max L_i.
 

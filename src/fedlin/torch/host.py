@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedlin.torch.client_rows import AllRows, Batches
+from fedlin.torch.module_rows import AllRows, ModuleBatches
 from fedlin.torch.slopes import Loss, ModuleSlopes, Slopes, find_slots
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ class Host:
         loss: Loss,
         rows: AllRows,
         *,
-        batches: Batches | None = None,
+        batches: ModuleBatches | None = None,
         l2: float = 0.0,
         precision: str | None = None,
         together: bool = True,

@@ -11,7 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import Dataset, default_collate
 
 from fedlin.errors import ArgumentError, DataError
-from fedlin.torch.client_rows import AllRows, Batches, ClientRows
+from fedlin.torch.module_rows import AllRows, ModuleBatches, ModuleRows
 from fedlin.torch.slopes import Loss, ModuleSlopes, find_slots
 
 _FEW = 4  # rows on which it is tried whether clients can be computed together
@@ -44,7 +44,7 @@ def check_module(module: nn.Module) -> None:
             )
 
 
-def read_clients(datasets: Iterable[Any], like: Tensor, batches: Batches | None) -> list[ClientRows]:
+def read_clients(datasets: Iterable[Any], like: Tensor, batches: ModuleBatches | None) -> list[ModuleRows]:
     """Every client's rows as two tensors, floats in the precision and all on the device of `like`."""
     if isinstance(datasets, Tensor | Dataset) or not isinstance(datasets, Iterable):
         raise DataError("datasets must be a list with one torch Dataset or one pair (inputs, targets) a client.")
@@ -62,7 +62,7 @@ def read_clients(datasets: Iterable[Any], like: Tensor, batches: Batches | None)
     return clients
 
 
-def _read(number: int, data: Any, like: Tensor) -> ClientRows:
+def _read(number: int, data: Any, like: Tensor) -> ModuleRows:
     if isinstance(data, Dataset):
         if not hasattr(data, "__len__"):
             raise DataError(f"client {number}'s dataset has no length: give one that can be indexed.")
@@ -81,12 +81,12 @@ def _read(number: int, data: Any, like: Tensor) -> ClientRows:
     for name, tensor in (("inputs", inputs), ("targets", targets)):
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DataError(f"client {number}'s {name} have entries that are NaN or infinite: clean or impute first.")
-    return ClientRows(
+    return ModuleRows(
         *(t.detach().to(like.device, like.dtype if t.is_floating_point() else None) for t in (inputs, targets))
     )
 
 
-def draws_numbers(module: nn.Module, loss: Loss, rows: ClientRows) -> bool:
+def draws_numbers(module: nn.Module, loss: Loss, rows: ModuleRows) -> bool:
     """Whether the model or the loss draws from torch's generator; refused are those that draw from another."""
     device = rows.targets.device
     cuda = [device] if device.type == "cuda" else []
@@ -109,7 +109,7 @@ def draws_numbers(module: nn.Module, loss: Loss, rows: ClientRows) -> bool:
     return draws
 
 
-def try_clients(module: nn.Module, loss: Loss, clients: list[ClientRows], batches: bool, draws: bool) -> None:
+def try_clients(module: nn.Module, loss: Loss, clients: list[ModuleRows], batches: bool, draws: bool) -> None:
     """Evaluate every client's loss, and by halves where mini-batches will be drawn."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     for number, rows in enumerate(clients):
@@ -135,7 +135,7 @@ def works_together(module: nn.Module, loss: Loss, rows: AllRows, draws: bool) ->
     """Whether `torch.func` computes several clients at once as they are computed one by one."""
     if not rows.alike:
         return False
-    few = ClientRows(*(torch.stack([part[:_FEW]] * 2) for part in rows.clients[0]))
+    few = ModuleRows(*(torch.stack([part[:_FEW]] * 2) for part in rows.clients[0]))
     own = dict(module.named_parameters())
     x = torch.cat([own[name].detach().ravel() for name in find_slots(module)])[None]
     seeds = [0, 0] if draws else None
@@ -146,7 +146,7 @@ def works_together(module: nn.Module, loss: Loss, rows: AllRows, draws: bool) ->
     return draws or bool(torch.allclose(together.grads, alone.grads, rtol=1e-3, atol=1e-5 * float(x.abs().max())))
 
 
-def _evaluate(module: nn.Module, loss: Loss, number: int, rows: ClientRows) -> float:
+def _evaluate(module: nn.Module, loss: Loss, number: int, rows: ModuleRows) -> float:
     try:
         value = loss(module(rows.inputs), rows.targets)
     except Exception as cause:

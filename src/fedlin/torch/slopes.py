@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedlin.torch.client_rows import ClientRows
+from fedlin.torch.module_rows import ModuleRows
 
 Loss = Callable[[Any, Tensor], Tensor]
 PRECISIONS = ("highest", "tf32", "bfloat16")
@@ -54,7 +54,7 @@ class ModuleSlopes:
         self._shared = vmap(self._one, in_dims=(None, 0, 0), randomness="different")
         self._each = vmap(self._one, in_dims=(0, 0, 0), randomness="different")
 
-    def __call__(self, x: Tensor, rows: ClientRows, seeds: list[int] | None = None) -> Slopes:
+    def __call__(self, x: Tensor, rows: ModuleRows, seeds: list[int] | None = None) -> Slopes:
         """Every client's loss and gradient over its rows; `x` is (clients, d), or (1, d) where all share a model.
 
         What the module draws follows from the seeds, one for each client: from the first where clients are computed
@@ -75,14 +75,14 @@ class ModuleSlopes:
             return found
         return Slopes(found.losses + self._l2 / 2 * (x * x).sum(1), found.grads.add(x, alpha=self._l2))
 
-    def _together(self, x: Tensor, rows: ClientRows) -> Slopes:
+    def _together(self, x: Tensor, rows: ModuleRows) -> Slopes:
         if len(x) == 1:
             grads, losses = self._shared(self._parameters(x[0]), *rows)
         else:
             grads, losses = self._each(self._parameters(x), *rows)
         return Slopes(losses, torch.cat([grads[name].flatten(1) for name in self._slots], 1))
 
-    def _alone(self, x: Tensor, rows: ClientRows, number: int) -> Slopes:
+    def _alone(self, x: Tensor, rows: ModuleRows, number: int) -> Slopes:
         learned = {name: value.detach().requires_grad_() for name, value in self._parameters(x).items()}
         value = self._value(learned, rows.inputs[number], rows.targets[number])
         grads = torch.autograd.grad(value, list(learned.values()), allow_unused=True, materialize_grads=True)

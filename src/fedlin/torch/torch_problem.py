@@ -22,10 +22,10 @@ from fedlin.problems.metrics import Evaluate, Metric
 from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.torch.bridge import ask_torch
-from fedlin.torch.client_rows import AllRows, Batches
-from fedlin.torch.evaluation import evaluate_module
 from fedlin.torch.host import Host, Work
 from fedlin.torch.module_checks import check_module, draws_numbers, read_clients, try_clients, works_together
+from fedlin.torch.module_metrics import evaluate_module
+from fedlin.torch.module_rows import AllRows, ModuleBatches
 from fedlin.torch.slopes import PRECISIONS, Loss, Slopes, gradients
 
 Array = NDArray[Any]
@@ -193,7 +193,7 @@ def problem(
             raise ArgumentError(f"{name} = {value!r} is not allowed: give True or False.")
     batches = None
     if batch_size is not None:
-        batches = Batches(positive_integer("batch_size", batch_size), None if replace else last)
+        batches = ModuleBatches(positive_integer("batch_size", batch_size), None if replace else last)
     with gradients():
         clients = read_clients(datasets, next(model.parameters()), batches)
         module = copy.deepcopy(model)

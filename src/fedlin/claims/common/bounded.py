@@ -43,7 +43,7 @@ def sparse_fedlin(setting: Setting, up: TopK | None = None, down: TopK | None = 
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedRuns:
     """One run a draw of the method under test."""
 
     family: Sequence[Problem]
@@ -72,7 +72,7 @@ def play(
     x0: Array | None = None,
     gradients: Callable[[Problem], Gradients] | None = None,
     replayed: int = 2,
-) -> Played:
+) -> PlayedRuns:
     """Run the method under test, one instance a draw, and play the first draws' rounds again by Algorithm 1.
 
     Args:
@@ -94,7 +94,7 @@ def play(
         Departure(*departure(family[n], plans[n], runs[n].iterates, up, down, gradients and gradients(family[n])), n)
         for n in range(min(replayed, len(runs)))
     ]
-    return Played(family, runs, rounds, departures)
+    return PlayedRuns(family, runs, rounds, departures)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
 from fedlin.engines.federation.client import failure_reply
 from fedlin.engines.federation.handshake import Handshake
-from fedlin.engines.federation.preparation import LARGEST, TableClient, prepare_sites
+from fedlin.engines.federation.site_preparation import LARGEST, TableClient, prepare_sites
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.problems.problem import Problem
 from fedlin.transports.message_limit import write_limit

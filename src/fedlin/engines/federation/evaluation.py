@@ -52,7 +52,7 @@ class Evaluation:
         return value > than if self.largest else value < than
 
 
-class Evaluator:
+class FederationEvaluator:
     """Asks for evaluations, and remembers the best model; with a folder also over a restart of the server."""
 
     def __init__(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedlin.engines.federation.attempt import Diverged, PlayedRound, attempt_round
 from fedlin.engines.federation.central_metrics import CentralMetrics
-from fedlin.engines.federation.evaluation import Evaluation, Evaluator
+from fedlin.engines.federation.evaluation import Evaluation, FederationEvaluator
 from fedlin.engines.federation.membership import Membership
 from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.rollback import go_back, watch_norms
@@ -26,7 +26,7 @@ OnRound = Callable[[int, Array, dict[str, Any]], object]
 def play_rounds(
     session: Session,
     membership: Membership,
-    evaluator: Evaluator,
+    evaluator: FederationEvaluator,
     stop: float | None,
     on_round: OnRound | None,
     central: CentralMetrics | None = None,

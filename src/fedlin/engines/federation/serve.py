@@ -15,7 +15,7 @@ from fedlin.checks import finite, positive, positive_integer
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest, open_folder
 from fedlin.engines.federation.central_metrics import central_metrics
-from fedlin.engines.federation.evaluation import Evaluation, Evaluator
+from fedlin.engines.federation.evaluation import Evaluation, FederationEvaluator
 from fedlin.engines.federation.exchange import Exchange
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.membership import Membership, greet_again, register
@@ -161,14 +161,14 @@ def serve(
             session.round_log.resume(progress.round)
             session.round_log.note("resumed", progress.round, rounds=rounds)
             greet_again(session)
-        evaluator = Evaluator(session, evaluation, place, None if central is None else central.names[0])
+        evaluator = FederationEvaluator(session, evaluation, place, None if central is None else central.names[0])
         status = play_rounds(session, Membership(session, place), evaluator, stop, on_round, central)
         if status in ("done", "stopped"):
             evaluator.deliver()
         return _result(session, evaluator, status)
 
 
-def _result(session: Session, evaluator: Evaluator, status: Status) -> FederationResult:
+def _result(session: Session, evaluator: FederationEvaluator, status: Status) -> FederationResult:
     progress = session.progress
     if status != "done":
         session.round_log.note(status, progress.round)

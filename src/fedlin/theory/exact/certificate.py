@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedlin.theory.exact.semidefinite import Requirement, SemidefiniteProgram, SolverError
+from fedlin.theory.exact.semidefinite import FormConstraint, SemidefiniteProgram, SolverError
 
 _BITS = 60  # after the point, of the numbers in a rounded factor
 _BLIND = 1e-12  # an eigenvalue that may be zero
@@ -72,7 +72,7 @@ def verified(program: SemidefiniteProgram, numbers: Sequence[float]) -> Certific
     return certificate
 
 
-def _balance(requirement: Requirement, numbers: list[Fraction], nonnegative: set[int]) -> None:
+def _balance(requirement: FormConstraint, numbers: list[Fraction], nonnegative: set[int]) -> None:
     """Remove what rounding left of the function values, by multipliers that only grow.
 
     A multiplier that counts one function value, and at most one other, moves what is left of the one to the other, or

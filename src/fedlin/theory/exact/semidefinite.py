@@ -30,7 +30,7 @@ class UnboundedError(SolverError):
 
 
 @dataclass(frozen=True)
-class Requirement:
+class FormConstraint:
     """A form that must be nonnegative: `constant` + Σ unknown · form."""
 
     space: Space
@@ -62,7 +62,7 @@ class SemidefiniteProgram:
         self.costs: list[float] = []
         self.nonnegative: list[int] = []
         self.semidefinite: list[list[list[int]]] = []
-        self.requirements: list[Requirement] = []
+        self.requirements: list[FormConstraint] = []
 
     def unknown(self, cost: float = 0.0, nonnegative: bool = False) -> int:
         """A new unknown number."""
@@ -83,7 +83,7 @@ class SemidefiniteProgram:
 
     def require(self, space: Space, constant: GramForm, terms: Sequence[tuple[int, GramForm]]) -> None:
         """A form that must be nonnegative."""
-        self.requirements.append(Requirement(space, constant, terms))
+        self.requirements.append(FormConstraint(space, constant, terms))
 
     def solve(self, tolerance: float = TOLERANCE) -> Solution:
         """The unknowns of least cost; where nothing costs anything, some from the interior of what is allowed."""
@@ -116,7 +116,7 @@ class _Rows:
         self.right: list[Array] = []
         self.cones: list[Any] = []
 
-    def add_values(self, requirement: Requirement) -> dict[int, int]:
+    def add_values(self, requirement: FormConstraint) -> dict[int, int]:
         """No function value is left; the row in which each stands."""
         constant = requirement.constant.value_counts()
         counts = [(unknown, form.value_counts()) for unknown, form in requirement.terms]
@@ -140,7 +140,7 @@ class _Rows:
             self._enter([self.count + place], entries[row][column], [-1.0 if row == column else -_ROOT])
         self._close(self.clarabel.PSDTriangleConeT, len(entries), np.zeros(len(triangle)))
 
-    def add_gram(self, requirement: Requirement, gram: int) -> Array:
+    def add_gram(self, requirement: FormConstraint, gram: int) -> Array:
         """A form is positive semidefinite over one set of basis vectors; the basis this is written in, as columns."""
         coordinates = requirement.space.coordinates(gram)
         sparse_vectors: dict[int, dict[int, float]] = {}  # the entries that are not zero

@@ -28,7 +28,7 @@ _CLOSED = 1e-22  # a gap, as a part of the scale, that rounding lets no step imp
 _INSIDE = 0.95  # of the way to the boundary
 
 
-class ClientData(NamedTuple):
+class ClientPoints(NamedTuple):
     """The points of one client."""
 
     group: int
@@ -64,10 +64,10 @@ class Embedding:
         return total
 
 
-def client_data(trace: Trace, embedding: Embedding, values: dict[int, float]) -> list[ClientData]:
+def client_data(trace: Trace, embedding: Embedding, values: dict[int, float]) -> list[ClientPoints]:
     """What every client's function must fit: one client for a group without deviations, two for any other."""
     return [
-        ClientData(
+        ClientPoints(
             group,
             np.array([embedding.array(point.x, sign) for point in points]),
             np.array([embedding.array(point.gradient, sign) for point in points]),
@@ -78,7 +78,7 @@ def client_data(trace: Trace, embedding: Embedding, values: dict[int, float]) ->
     ]
 
 
-def piecewise_quadratic(data: Sequence[ClientData], L: float, mu: float) -> Problem:
+def piecewise_quadratic(data: Sequence[ClientPoints], L: float, mu: float) -> Problem:
     """Functions that are L-smooth and μ-strongly convex and fit the data, with their minimiser at the origin."""
     slopes = [each.gradients - mu * each.x for each in data]
     offsets = [
@@ -140,7 +140,7 @@ def _simplex_maximiser(Q: Vector, b: Vector) -> Vector:
     return weights
 
 
-def quadratic_functions(data: Sequence[ClientData], L: float, mu: float) -> Problem:
+def quadratic_functions(data: Sequence[ClientPoints], L: float, mu: float) -> Problem:
     """Quadratics with eigenvalues between μ and L that fit the data, with their minimiser at the origin."""
     matrices, linear = [], []
     for each in data:

@@ -17,7 +17,7 @@ from fedlin.data import Recipe
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
 from fedlin.data.csv_text import numbers
 from fedlin.data.preparation import Preparation, fit_preparation
-from fedlin.data.prepare import plain_labels, summarise_columns, summarise_table, with_labels
+from fedlin.data.prepare_table import plain_labels, summarise_columns, summarise_table, with_labels
 from fedlin.data.raw_table import RawTable
 from fedlin.errors import DataError, FedLinError
 from hospital_table import NUMBERS, SIZES, TEXTS, hospital_rows, write_hospitals

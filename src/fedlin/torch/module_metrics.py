@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from fedlin.errors import DataError
 from fedlin.problems.metrics import ROWS, Evaluate, Metric
-from fedlin.torch.client_rows import ClientRows
+from fedlin.torch.module_rows import ModuleRows
 
 
 def evaluate_module(
-    metrics: Mapping[str, Metric], load: Callable[[Any], nn.Module], start: Any, test: ClientRows
+    metrics: Mapping[str, Metric], load: Callable[[Any], nn.Module], start: Any, test: ModuleRows
 ) -> Evaluate:
     """The function from a flat model to its metrics.
 

@@ -12,7 +12,7 @@ from fedlin.audit import AuditTrail
 from fedlin.data import Preparation, RawTable, Recipe
 from fedlin.engines.federation import Client, Policy, wire
 from fedlin.engines.federation.limits import Limits
-from fedlin.engines.federation.preparation import FILE, TableClient, prepare_sites
+from fedlin.engines.federation.site_preparation import FILE, TableClient, prepare_sites
 from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import FederationError
 from fedlin.transports.loopback import Loopback
