@@ -45,7 +45,7 @@ def drop(array: jax.Array, share: float, key: jax.Array | None) -> jax.Array:
     return jnp.where(jax.random.bernoulli(key, 1 - share, array.shape), array / (1 - share), 0)
 
 
-def scores(params: Any, images: jax.Array, key: jax.Array | None = None) -> jax.Array:
+def scores(params: Any, images: Any, key: Any = None) -> Any:
     """Two convolutions, a pool, and two dense layers, with dropout where there is a key."""
     for name in ("first", "second"):
         images = jax.lax.conv_general_dilated(images, params[name], (1, 1), "VALID", dimension_numbers=LAYOUT)

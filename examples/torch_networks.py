@@ -64,7 +64,8 @@ class Transformer(nn.Module):
 
 def accuracy(model: nn.Module, batch: Any) -> Tensor:
     """The share of images whose class has the highest score."""
-    return (model(batch[0]).argmax(1) == batch[1]).double().mean()
+    share: Tensor = (model(batch[0]).argmax(1) == batch[1]).double().mean()
+    return share
 
 
 def main() -> None:

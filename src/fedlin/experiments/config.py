@@ -6,7 +6,7 @@ models see them (see `grid`), so each describes a single run.
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from fedlin import problems
 from fedlin.columns import MEASURED
@@ -29,12 +29,6 @@ _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
-
-
-def _measure(value: str) -> str:
-    if value not in MEASURES:
-        raise ValueError(f"give {_MEASURES}.")
-    return value
 
 
 class Section(BaseModel):
@@ -347,7 +341,7 @@ class ExperimentConfig(Section):
     targets: Annotated[
         list[Positive], BeforeValidator(_listed), Field(min_length=1, description="one or more numbers above 0")
     ] = [1e-6]
-    measure: Annotated[str, AfterValidator(_measure), Field(description=_MEASURES)] = "gap"
+    measure: Annotated[str, Field(pattern=f"^({'|'.join(MEASURES)})$", description=_MEASURES)] = "gap"
     participation: Annotated[float | list[Any], Field(description="a number in (0, 1], or a list of them")] = 1.0
     checkpoint: Count | None = None
     evaluate_every: Count = 10

@@ -112,10 +112,10 @@ def test_a_cohort_reads_only_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> No
     cohorts = []
     who = chunked.Chunked._who
 
-    def noted(self: chunked.Chunked) -> Any:
+    def noted(self: chunked.Chunked, number: int) -> Any:
         watched.asked.clear()
-        cohorts.append(who(self).tolist())
-        return who(self)
+        cohorts.append(who(self, number).tolist())
+        return who(self, number)
 
     seen: list[set[int]] = []
     monkeypatch.setattr(chunked.Chunked, "_who", noted)

@@ -1,7 +1,8 @@
-"""A run in chunks of clients: data and states stay on the host, and the device holds a few chunks of them at a time.
+"""A run in chunks of clients: data and states stay on the host, and the device holds two chunks of them at a time.
 
-While the device works on one chunk the host reads the next, be it of the same round or of the next one, and takes back
-the states of the one before.
+While the device works on one chunk the host reads the next, that of the next round where a round is one chunk, and
+takes back the states of the one before.
+
 The host's arrays may be memory-mapped files: a round reads the rows of those who take part and no others.
 """
 
@@ -76,12 +77,12 @@ def split(numbers: Array, weights: Array, size: int) -> list[Chunk]:
 
 
 class ComingRound(NamedTuple):
-    """Who takes part in a round, how they count, and the first chunk of them, on its way to the device."""
+    """Who takes part in a round and how they count; where they are one chunk, that is on its way to the device."""
 
     number: int
     chunks: list[Chunk]
     weighting: Weighting
-    first: tuple[ClientArrays, Vector]
+    placed: tuple[ClientArrays, Vector] | None
 
 
 class RoundInputs(NamedTuple):
@@ -147,7 +148,8 @@ class Chunked:
         who = self._who(number)
         weighting = weigh(self.run.problem.weights[who], self._totals)
         chunks = split(who, weighting.each, self.chunk)
-        return ComingRound(number, chunks, weighting, self._load(chunks[0], number))
+        placed = self._load(chunks[0], number) if len(chunks) == 1 else None
+        return ComingRound(number, chunks, weighting, placed)
 
     def _who(self, number: int) -> Array:
         """The numbers of the clients that take part in a round, in order."""
@@ -172,14 +174,13 @@ class Chunked:
         server, calls = self.server, []
         seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
         states = [chunk.take(self.states) for chunk in chunks]
-        single, first = len(chunks) == 1, coming.first
+        single = coming.placed is not None
         for clients_part, server_part in _programs(
             structure(algorithm), opening, self.client_program, len(algorithm.phases_in(opening))
         ):
             mean = None
             for number, chunk in enumerate(chunks):
-                clients, weights = first or self._load(chunk, self.done)
-                first = coming.first if single else None
+                clients, weights = coming.placed or self._load(chunk, self.done)
                 clients = clients._replace(state=states[number])
                 given = (inputs, server, clients, weights, np.int32(chunk.used))
                 if not keep:
@@ -195,7 +196,7 @@ class Chunked:
             server = server_part(inputs, server, mean, of_all, eta)
         if keep:
             jax.tree.map(lambda leaf: leaf.copy_to_host_async(), states[-1] if single else ())
-            self._coming = self._prepare(self.done + 1) if self.done + 1 < self.run.rounds else None
+            self._coming = self._prepare(self.done + 1) if single and self.done + 1 < self.run.rounds else None
             for chunk, new in zip(chunks, states, strict=True):
                 rows = chunk.numbers[: chunk.used]
                 jax.tree.map(

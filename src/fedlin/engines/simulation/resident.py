@@ -75,6 +75,8 @@ class Resident:
         if self.packed:  # clients take turns or all take part at once: blocks of clients would read all rows each time
             self.block = None if self.block is None else 1
             self.survey = None if one_pass_block(packed, problem.clients) is None else 1
+        elif mesh is not None:  # no device holds all clients, as `pass_block` would have one do
+            self.survey = one_pass_block(data, problem.clients)
         elif first.when != "never":
             self.survey = problem.pass_block
         takes_gradients = first.algorithm.phases[0].gradient is not None and problem.sampling is None
