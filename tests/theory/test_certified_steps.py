@@ -199,7 +199,9 @@ def test_steps_that_change_every_round_are_certified_round_by_round() -> None:
     run = simulate(fedlin.fedlin(), problem, plan, 40)
     bound = theory.bounds.certified(problem, tau, 40, float(run.distance[0]))
     assert len(set(np.round(certified_factors(problem, tau, 40), 12))) > 1
-    assert np.all(run.distance <= bound * (1 + 1e-9))
+    rounding = 1e-28 * run.distance[0]
+    assert bound[-1] < rounding  # so that much of the curve is tested
+    assert np.all(run.distance <= np.maximum(bound * (1 + 1e-9), rounding))
 
 
 def test_weights_count() -> None:

@@ -84,7 +84,7 @@ def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
     Plan(tau=[ 5 20], eta=[1.   0.25])
     """
     kappa, smoothness, weights = _read(problem)
-    steps = Plan(tau, 1.0).tau
+    steps = _local_steps(tau, weights)
     if steps.ndim < 2:
         return Plan.scaled(steps, choose(kappa, steps, weights).eta_bar / smoothness)
     eta_bar = np.array([choose(kappa, row, weights).eta_bar for row in steps])
@@ -106,7 +106,7 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
     [0.361, 0.361]
     """
     kappa, _, weights = _read(problem)
-    steps = Plan(tau, 1.0).tau
+    steps = _local_steps(tau, weights)
     if steps.ndim < 2:
         return np.full(rounds, choose(kappa, steps, weights).factor)
     if len(steps) < rounds:
@@ -150,6 +150,17 @@ def stored_rows() -> list[dict[str, Any]]:
     text = resources.files("fedlin.theory").joinpath(TABLE).read_text(encoding="utf-8")
     rows: list[dict[str, Any]] = json.loads(text)["steps"]
     return rows
+
+
+def _local_steps(tau: ArrayLike, weights: Array | None) -> NDArray[Any]:
+    """τ_i, of as many clients as have weights."""
+    steps = Plan(tau, 1.0).tau
+    if weights is not None and steps.ndim and steps.shape[-1] not in (1, len(weights)):
+        raise PlanError(
+            f"tau has numbers for {steps.shape[-1]} clients, and the problem has {len(weights)}: give one for "
+            "all clients, or one for each."
+        )
+    return steps
 
 
 def _read(problem: Problem | float) -> tuple[float, float, Array | None]:
