@@ -17,6 +17,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
 	mutation fuzz lint format bench bench-gpu test-gpu docs clean
 
+# Claims on real data read it from FEDLIN_DATA, by default from beside the repository, and are left out without it.
+reproduce: export FEDLIN_DATA ?= $(wildcard ../shared/data)
 reproduce: $(CORE_STAMP)
 	$(VENV)/bin/fedlin reproduce
 

@@ -21,14 +21,16 @@ from fedlin.plan import Plan
 
 QUICK = Setting(quick=True, draws=1)
 TESTED = [claim for claim in all_claims() if claim.wrong]
-# Seconds each; the others' wrong methods are tried in tenths of a second.
-SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals",
-        "exact-rates", "exact-local-steps", "exact-compression")  # fmt: skip
+# The claims whose wrong methods are tried in a few seconds; the others take minutes together.
+CORE = ("prop1", "eq-prox", "eq-nova", "thm1", "thm2b", "thm4", "thm8")
 MUST = ("thm1", "thm2a", "thm2b", "thm3", "thm4", "thm7", "thm8", "thm9", "time-varying", "combined", "fig2", "fig3")
 
 
 def marked(claims: list[Claim]) -> list[Any]:
-    return [pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if claim.id in SLOW else []) for claim in claims]
+    return [
+        pytest.param(claim, id=claim.id, marks=pytest.mark.slow if claim.id in CORE else pytest.mark.long)
+        for claim in claims
+    ]
 
 
 def played_again(claim: Claim, method: str) -> bool:
@@ -180,9 +182,10 @@ assert "too early" in find("thm1").attempt(Setting(quick=True)).error
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [slower, halted], ids=["a tenth shorter", "fast clients halted"])
-@pytest.mark.parametrize("id", MUST)
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=pytest.mark.slow if id in CORE else pytest.mark.long) for id in MUST]
+)
 def test_a_wrong_method_of_someone_else_is_refuted(
     id: str, wrong: Callable[..., Algorithm[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,12 @@ def _words(rounds: tuple[int | None, ...]) -> str:
 
 
 def _run_sorted(
-    given: SortedProblem, method: Algorithm[Any, Any], plan: Plan, rounds: int, seed: int = 0, down_to: float = 0.0
+    given: SortedProblem,
+    method: Algorithm[Any, Any],
+    plan: Plan,
+    rounds: int,
+    seed: int = 0,
+    down_to: float = ERRORS[-1],
 ) -> Array:
     """f - f* over all rows after every round, until the mean of the clients' is well below `down_to`."""
     run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True, stop=Stop(gap=down_to / 2))

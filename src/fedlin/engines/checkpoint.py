@@ -146,6 +146,8 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
         else:
             raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
         differing = sorted(name for name in identity if identity[name] != saved.get(name))
+    except CheckpointError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, OSError) as cause:
         raise DamagedError(f"{path} was not written by fedlin: remove it, or name another file.") from cause
     if differing:

@@ -137,7 +137,7 @@ def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:
     return [line for line in read_lines(path, last) if is_log_line(line)]
 
 
-_NUMBERS = ("move", "seconds", "attempts", *SUMS)
+_NUMBERS = ("move", "seconds", "attempts", "bytes_up", "bytes_down")
 
 
 def is_log_line(line: Any) -> bool:
@@ -162,7 +162,7 @@ def is_log_line(line: Any) -> bool:
 
 
 def _is_event(line: dict[str, Any]) -> bool:
-    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client", "kind", "why")}
+    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client",)}
     whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
     whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
     whole = whole and _is_dict_of_numbers(line.get("weights", {})) and _is_list_of_names(line.get("clients", []))
@@ -202,7 +202,7 @@ class RoundLog:
         for line in read_log(self.path):
             if "event" in line:
                 self.events.append(line)
-            elif line["round"] <= rounds:
+            elif line["round"] <= rounds and all(is_finite(line.get(name)) for name in SUMS):
                 self.lines[line["round"]] = line
 
     def forget_after(self, number: int) -> None:
