@@ -71,7 +71,7 @@ def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: 
         The bound after 0, 1, ... rounds.
 
     >>> certified(10.0, 5, rounds=2, distance0=1.0).round(3).tolist()
-    [1.0, 0.366, 0.134]
+    [1.0, 0.361, 0.13]
     """
     return np.concatenate([[1.0], np.cumprod(certified_factors(problem, tau, rounds))]) * distance0
 

@@ -70,8 +70,8 @@ class Chosen(NamedTuple):
 def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
     """The plan for FedLin with the fastest certified rate: the same η̄ for all, η_i = η̄/τ_i.
 
-    Any τ_i are allowed. Up to κ = 10⁶ and τ_i = 100 the step is the table's; beyond them it is η̄ = 3/(4L), which is
-    proved for all (see the documentation, "How fast can FedLin be?").
+    Any τ_i are allowed. Up to κ = 10⁶ and τ_i = 100 (40 where some clients take fewer than four steps, for some κ) the
+    step is the table's; beyond, it is η̄ = 3/(4L), which is proved for all (see "How fast can FedLin be?" in the docs).
 
     Args:
         problem: the problem, or its condition number κ; then L is 1 and all clients weigh the same.
@@ -81,10 +81,10 @@ def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
         The plan. `bounds.certified` is the curve that it is certain to stay below.
 
     >>> certified(10.0, [5, 20])
-    Plan(tau=[ 5 20], eta=[0.96 0.24])
+    Plan(tau=[ 5 20], eta=[1.   0.25])
     """
     kappa, smoothness, weights = _read(problem)
-    steps = Plan(tau, 1.0).tau
+    steps = _local_steps(tau, weights)
     if steps.ndim < 2:
         return Plan.scaled(steps, choose(kappa, steps, weights).eta_bar / smoothness)
     eta_bar = np.array([choose(kappa, row, weights).eta_bar for row in steps])
@@ -103,10 +103,10 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
         The factors, one a round.
 
     >>> certified_factors(10.0, 5, 2).round(3).tolist()
-    [0.366, 0.366]
+    [0.361, 0.361]
     """
     kappa, _, weights = _read(problem)
-    steps = Plan(tau, 1.0).tau
+    steps = _local_steps(tau, weights)
     if steps.ndim < 2:
         return np.full(rounds, choose(kappa, steps, weights).factor)
     if len(steps) < rounds:
@@ -150,6 +150,17 @@ def stored_rows() -> list[dict[str, Any]]:
     text = resources.files("fedlin.theory").joinpath(TABLE).read_text(encoding="utf-8")
     rows: list[dict[str, Any]] = json.loads(text)["steps"]
     return rows
+
+
+def _local_steps(tau: ArrayLike, weights: Array | None) -> NDArray[Any]:
+    """τ_i, of as many clients as have weights."""
+    steps = Plan(tau, 1.0).tau
+    if weights is not None and steps.ndim and steps.shape[-1] not in (1, len(weights)):
+        raise PlanError(
+            f"tau has numbers for {steps.shape[-1]} clients, and the problem has {len(weights)}: give one for "
+            "all clients, or one for each."
+        )
+    return steps
 
 
 def _read(problem: Problem | float) -> tuple[float, float, Array | None]:
