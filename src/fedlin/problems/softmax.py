@@ -50,8 +50,9 @@ def objective(classes: int, weighted_rows: bool = False) -> Objective:
         return rows.weight @ (jax.nn.logsumexp(z, axis=0) - chosen)
 
     def fit_slope(rows: RowPart, x: Vector) -> Vector:
+        """(K, d), to be turned around once it is summed: a product with few columns is slow."""
         hit = jax.nn.one_hot(rows.y.astype(jnp.int32), classes, dtype=x.dtype, axis=0)
-        return ((rows.weight[None] * (jax.nn.softmax(logits(rows, x), axis=0) - hit)) @ rows.X).T.ravel()
+        return (rows.weight[None] * (jax.nn.softmax(logits(rows, x), axis=0) - hit)) @ rows.X
 
     def fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
         here = logits(rows, y)
@@ -65,7 +66,7 @@ def objective(classes: int, weighted_rows: bool = False) -> Objective:
         return fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
     def grad(sheet: Sheet, x: Vector) -> Vector:
-        return sum_over_rows(fit_slope, sheet, x) + sheet.l2 * x
+        return sum_over_rows(fit_slope, sheet, x).T.ravel() + sheet.l2 * x
 
     def divergence(sheet: Sheet, x: Vector, y: Vector) -> Scalar:
         return sum_over_rows(fit_above_tangent, sheet, x, y) + jnp.sum(sheet.l2 * (x - y) ** 2) / 2
