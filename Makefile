@@ -17,6 +17,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
 	mutation fuzz lint format bench bench-gpu test-gpu docs clean
 
+# Claims on real data read it from FEDLIN_DATA, by default from beside the repository, and are left out without it.
+reproduce: export FEDLIN_DATA ?= $(wildcard ../shared/data)
 reproduce: $(CORE_STAMP)
 	$(VENV)/bin/fedlin reproduce
 
@@ -35,7 +37,7 @@ test-quick: $(STAMP)
 test-flower: .venv-flower/.installed
 	.venv-flower/bin/python -m pytest tests/transports/test_transport_flower.py
 
-# Federations on real data, and federations whose machines are killed, frozen and robbed; for many minutes. With
+# Federations on real data, and federations whose processes are killed, frozen, or lose their files; for many minutes. With
 # MINUTES=10 no test begins after ten minutes, and those left out are named.
 # And scikit-learn's checks of arrays of other libraries, which it leaves out unless SciPy is told of them first.
 test-long: $(STAMP)

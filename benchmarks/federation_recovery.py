@@ -57,16 +57,25 @@ class Machines:
         with open(self.project.folder.parent / f"{words[0]}-{Path(words[1]).name}.txt", "ab") as screen:
             command = [sys.executable, "-m", "fedlin", "federation", *words]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-            return subprocess.Popen(command, stdout=screen, stderr=screen, start_new_session=True, env=environment)
+            # Whoever starts this in the background ignores Ctrl-C, and what it starts would, too.
+            default = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                return subprocess.Popen(command, stdout=screen, stderr=screen, start_new_session=True, env=environment)
+            finally:
+                signal.signal(signal.SIGINT, default)
 
     def join(self, process: Process) -> None:
         """Start the machine of a server or a site."""
         self._started[process.kit] = self.command("join", str(process.kit))
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> None:
         """Send the job."""
         self._started[self.project.folder] = self.command("start", str(self.project.folder))
-        return self._started[self.project.folder]
+
+    def end_start(self, number: signal.Signals) -> None:
+        """End whoever sent the job by a signal."""
+        self._started[self.project.folder].send_signal(number)
+        self._started[self.project.folder].wait(LIMIT)
 
     def pids(self) -> list[int]:
         """The commands' own processes."""
@@ -174,7 +183,7 @@ def lost_memory(machines: Machines) -> float:
 
 def lost_sender(machines: Machines) -> float:
     """Whoever sent the job goes away; `start` is given again."""
-    machines.start().kill()
+    machines.end_start(signal.SIGKILL)
     seconds = machines.next_round()
     machines.start()
     return seconds

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from fedlin.cache import keep_compiled
 from fedlin.deploy.flare.local_federation import LocalFederation
+from fedlin.deploy.flare.processes import members_of
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import Progress, lines
@@ -62,6 +64,7 @@ def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    keep_compiled()  # as the command does
     with tempfile.TemporaryDirectory() as folder:
         project = federation(Path(folder) / "federation", sites, dim, top, rounds, port)
         run, begun, first, cpu = LocalFederation(project), time.monotonic(), 0.0, dict[int, float]()
@@ -72,8 +75,8 @@ def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
             if time.monotonic() - looked < 2.0 and not (now is not None and not first):
                 return
             looked = time.monotonic()
-            for process in (run.server, *run.sites.values()):
-                for member in process.members():
+            for process, members in members_of([run.server, *run.sites.values()]).items():
+                for member in members:
                     try:
                         cpu[member.pid] = sum(member.cpu_times()[:2])
                         if process is run.server:

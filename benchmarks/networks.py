@@ -66,10 +66,10 @@ def measure(row: Row) -> dict[str, Any]:
 
 def main() -> None:
     """All rows, or those named; the others of the file are kept."""
-    names = sys.argv[1:] or list(ROWS)
+    names, begun = sys.argv[1:] or list(ROWS), time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     found: dict[str, Any] = json.loads(FILE.read_text()) if sys.argv[1:] and FILE.exists() else {}
     for name in names:
-        found[name] = measure(ROWS[name])
+        found[name] = {"run": begun, **measure(ROWS[name])}
         print(name, json.dumps(found[name]), flush=True)
         FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cpu_page, picture
+from benchmarks import cpu_page, networks_page, picture
+from benchmarks.networks import FILE as NETWORKS
 from benchmarks.tables import batches, micro, recording, table
 
 GPU, CPU = (Path(__file__).parent / "results" / f"{name}.json" for name in ("gpu", "cpu"))
@@ -13,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 TEXT = """# How fast it is, and what bounds it
 
 This page and its picture are written by `python -m benchmarks.page` from the files in `benchmarks/results`. Measure
-your own machine with `make bench` (CPU, beside the other packages; minutes) and `python -m benchmarks.gpu FILE` (GPU).
+your own machine with `make bench` (CPU, beside the other packages; minutes) and `make bench-gpu` (GPU).
 
 {cpu}
 ## On a GPU
@@ -53,6 +54,7 @@ few launches where the Hessian of f is known, and two more passes over the rows 
 
 {batches}
 
+{networks}
 ## Several devices
 
 `simulate(..., devices=4)` shares the clients equally over four devices, each holding its own clients' data; only means
@@ -68,11 +70,11 @@ other in every phase: on a machine that is busy with other work, `JAX_NUM_CPU_DE
 
 A second run of the same shape compiles nothing. The command `fedlin` also keeps what it compiled on disk, in the
 user's cache folder, or where `FEDLIN_CACHE` says; an empty `FEDLIN_CACHE` keeps nothing. The library keeps nothing
-on disk by itself: set `jax_compilation_cache_dir` for that.
+on disk by itself: call `fedlin.keep_compiled()` for that.
 """
 
 
-def write(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
+def write(cpu: dict[str, Any], gpu: dict[str, Any], networks: dict[str, Any]) -> str:
     """The page."""
     figures = gpu["figures"]
     kernels = [f for f in figures if "fused seconds" in f]
@@ -102,20 +104,21 @@ def write(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
         ),
         rounds=table(("", "a round"), [(f["figure"], micro(f["seconds a round"])) for f in rounds]),
         recording=recording(shares),
+        networks=networks_page.write(networks),
         batches=batches([f for f in figures if "together" in f]),
     )
 
 
-def read() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `benchmarks` and `benchmarks.gpu` wrote."""
-    return json.loads(CPU.read_text()), json.loads(GPU.read_text())
+def read() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What `benchmarks`, `benchmarks.gpu` and `benchmarks.networks` wrote."""
+    return json.loads(CPU.read_text()), json.loads(GPU.read_text()), json.loads(NETWORKS.read_text())
 
 
 def save() -> None:
     """The page and the picture."""
-    cpu, gpu = read()
+    cpu, gpu, networks = read()
     picture.save(cpu["race"]["rows"])
-    PAGE.write_text(write(cpu, gpu))
+    PAGE.write_text(write(cpu, gpu, networks))
 
 
 if __name__ == "__main__":

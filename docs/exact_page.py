@@ -14,9 +14,11 @@ import numpy as np
 import fedlin
 from fedlin import Plan
 from fedlin.claims.common import exact_proofs as proofs
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.claims.exact_compression import drops
+from fedlin.claims.exact_local_steps import curve, kappa_figure, steps_figure
+from fedlin.claims.exact_rates import looseness
 from fedlin.report.matplotlib_figures import save
-from fedlin.theory.certified import choose
+from fedlin.theory.certified_steps import choose
 from fedlin.theory.exact import Smooth, worst_case
 
 HOME = Path(__file__).parent
@@ -57,61 +59,6 @@ def proved(name: str, case: Any) -> float:
     return found
 
 
-def looseness() -> dict[str, list[float]]:
-    """How many times faster than promised each theorem's own step is, by κ: drops over those promised."""
-    found = {
-        name: [
-            (1 - proved(f"{name}, κ = {kappa:g}", partial(promise.case, fedlin.fedlin, kappa)))
-            / (1 - promise.factor(kappa))
-            for kappa in proofs.KAPPAS
-        ]
-        for name, promise in proofs.ONE_ROUND.items()
-    }
-    for name, (promised, search) in proofs.RATES.items():
-        rates = [
-            proofs.rate(f"{name}, κ = {kappa:g}", partial(search, fedlin.fedlin, kappa)) for kappa in proofs.KAPPAS
-        ]
-        found[name] = [
-            (1 - rate) / (1 - promised(kappa))
-            for rate, kappa in zip(rates, proofs.KAPPAS, strict=True)
-            if rate is not None
-        ]
-    return found
-
-
-def steps_picture() -> Figure:
-    """The factor against the step, for several numbers of local steps."""
-    x = np.array(proofs.CURVE_STEPS)
-    curves = []
-    for tau in proofs.CURVE_TAU:
-        y = np.array(
-            [
-                proved(f"τ = {tau}, η̄L = {step:g}", partial(proofs.curve_case, fedlin.fedlin, tau, step))
-                for step in proofs.CURVE_STEPS
-            ]
-        )
-        curves.append(Curve(f"τ = {tau}", x, np.where(y <= 1.05, y, np.nan)))
-    panel = Panel(
-        "κ = 10, any number of equal clients", "η̄L", "factor of ‖x - x*‖² a round", tuple(curves), yscale="linear"
-    )
-    return Figure("exact-steps", "What a round of FedLin does at its worst", (panel,))
-
-
-def kappa_picture() -> Figure:
-    """Rounds a factor of e of the squared distance takes, against κ."""
-    x = np.array(proofs.SCAFFNEW_KAPPAS)
-    scaffnew = [proofs.rate(f"Scaffnew, κ = {kappa:g}", partial(proofs.scaffnew, kappa)) for kappa in x]
-    rates = {
-        "Theorem 1": -np.log1p(-1 / (6 * x)),
-        "gradient descent, best step": -2 * np.log((x - 1) / (x + 1)),
-        "FedLin, certified": np.array([-log(choose(kappa, np.array([5, 5])).factor) for kappa in x]),
-        "Scaffnew, √κ local steps": -np.log(np.array(scaffnew, float)),
-    }
-    curves = tuple(Curve(name, x, 1 / rate) for name, rate in rates.items())
-    panel = Panel("proved, for the worst functions", "condition number κ", "rounds a factor e takes", curves, "log")
-    return Figure("exact-kappa", "Guaranteed rounds against the condition number", (panel,))
-
-
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
@@ -129,7 +76,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         [f"{kappa:g}", *(f"{value:.2f}" for value in row)]
         for kappa, row in zip(LIMIT_KAPPA, found["limits"], strict=True)
     ]
-    loose = [[name, *(f"{value:.2f}" for value in values)] for name, values in looseness().items()]
+    loosened = looseness(fedlin.fedlin, proofs.KAPPAS)
+    loose = [[name, *(f"{value:.2f}" for value in values)] for name, values in loosened.items()]
     certified = []
     for kappa in (2.0, 10.0, 100.0, 1000.0, 1e5):
         row = [f"{kappa:g}"]
@@ -159,18 +107,12 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
 
 def sparse_row(delta: float) -> list[str]:
     """What is left of the rate without feedback at small steps, and the best drop of both."""
-    forgets, remembers = [], []
-    for step in proofs.SPARSE_STEPS:
-        case = partial(proofs.sparse_case, fedlin.fedlin, delta, step)
-        forgets.append((1 - proved(f"plain, δ = {delta:g}, η̄L = {step:g}", case), step))
-        rate = proofs.rate(
-            f"feedback, δ = {delta:g}, η̄L = {step:g}", partial(proofs.sparse_rate, fedlin.fedlin, delta, step)
-        )
-        if rate is not None:
-            remembers.append((1 - rate, step))
-    drop, step = forgets[0]
-    share = drop / (1 - (1 - step / proofs.CURVE_KAPPA / proofs.TWO) ** (2 * proofs.TWO))
-    best = [f"{drop:.4f} at {step:g}/L" for drop, step in (max(forgets), max(remembers))]
+    forgets, remembers = (drops(fedlin.fedlin, delta, feedback) for feedback in (False, True))
+    step = proofs.SPARSE_STEPS[0]
+    share = forgets[0] / (1 - (1 - step / proofs.CURVE_KAPPA / proofs.TWO) ** (2 * proofs.TWO))
+    best = [
+        f"{np.nanmax(drop):.4f} at {proofs.SPARSE_STEPS[int(np.nanargmax(drop))]:g}/L" for drop in (forgets, remembers)
+    ]
     return [f"{delta:g}", f"{share:.3f}", f"{1 - sqrt(1 - 1 / delta):.3f}", *best]
 
 
@@ -180,7 +122,8 @@ def main() -> None:
     if not kept.exists():
         kept.write_text(json.dumps(compute()) + "\n", encoding="utf-8")
     found = json.loads(kept.read_text(encoding="utf-8"))
-    for figure in (steps_picture(), kappa_picture()):
+    factors = {tau: curve(fedlin.fedlin, tau) for tau in proofs.CURVE_TAU}
+    for figure in (steps_figure(factors), kappa_figure()):
         png, _ = save(figure, HOME / "pictures")
         png.unlink()
     text = (HOME / "exact_page.txt").read_text(encoding="utf-8")

@@ -22,6 +22,11 @@ METHODS: dict[str, fedlin.Algorithm[Any, Any]] = {
     "FedLin": fedlin.fedlin(),
     "FedLin, 20 of 100 entries in every message": fedlin.compressed(20),
 }
+# FedLin at steps that nobody tunes, which are proved to converge.
+PROVED = {
+    "FedLin, Theorem 1's step": fedlin.theory.strongly_convex,
+    "FedLin, certified step": fedlin.theory.certified,
+}
 
 
 def problem() -> fedlin.problems.Problem:
@@ -33,9 +38,14 @@ def problem() -> fedlin.problems.Problem:
     return fedlin.problems.regression(X, y)
 
 
+def local_steps() -> Any:
+    """τ_i, 2 to 100."""
+    return fedlin.draw_steps(CLIENTS, 2, 100, seed=0)
+
+
 def plan(name: str, eta_bar: float) -> fedlin.Plan:
     """2 to 100 local steps; η_i = η̄/τ_i, or η̄ over the mean τ for FedNova, which takes one η for all."""
-    tau = fedlin.draw_steps(CLIENTS, 2, 100, seed=0)
+    tau = local_steps()
     return fedlin.Plan(tau, eta_bar / tau.mean()) if name == "FedNova" else fedlin.Plan.scaled(tau, eta_bar)
 
 
@@ -55,11 +65,18 @@ def tuned(name: str) -> tuple[float, fedlin.Result]:
     return float(steps[best]), runs[best]
 
 
+def proved(name: str) -> tuple[float, fedlin.Result]:
+    """FedLin with the plan that a theorem gives."""
+    instance, tau = problem(), local_steps()
+    given = PROVED[name](instance, tau)
+    return float((given.eta * tau)[0]), fedlin.simulate(fedlin.fedlin(), instance, given, ROUNDS)
+
+
 def measure() -> dict[str, Any]:
     """For every method its step, and the gap over that of the start and the bytes sent after every round."""
     found = {}
-    for name in METHODS:
-        step, run = tuned(name)
+    for name in (*METHODS, *PROVED):
+        step, run = tuned(name) if name in METHODS else proved(name)
         gap = [float(f"{value:.4g}") for value in run.gap / run.gap[0]]
         found[name] = {"eta_bar": step, "gap": gap, "bytes": [int(value) for value in run.bytes]}
     return found
@@ -76,7 +93,8 @@ def figure(found: dict[str, Any]) -> Figure:
         gap = np.where(run["gap"] > floor, run["gap"], np.nan)
         megabytes = run["bytes"] / 1e6
         rounds.append(Curve(name, np.arange(len(gap), dtype=float), gap))
-        sent.append(Curve(name, megabytes, np.where(megabytes <= enough, gap, np.nan)))
+        if name in METHODS:
+            sent.append(Curve(name, megabytes, np.where(megabytes <= enough, gap, np.nan)))
     label = "f(x) - f*, relative to the start"
     return Figure(
         "race",

@@ -41,10 +41,14 @@ def main() -> None:
 
     problem = fedlin.problems.from_loss(loss, params, clients)
     batches = fedlin.problems.minibatch(problem, 16)
-    result = fedlin.simulate(fedlin.fedlin(same_batch=True), batches, fedlin.Plan(tau=5, eta=0.1), rounds)
-    model = nnx.merge(structure, problem.params(result.x))
-    accuracy = np.mean(np.argmax(model(jnp.asarray(images)), axis=1) == labels)
-    print(f"loss {result.loss[0]:.3f} -> {result.loss[-1]:.3f}, accuracy {accuracy:.3f}")
+
+    def accuracy(params: Any, batch: Any) -> jax.Array:
+        return jnp.mean(jnp.argmax(nnx.merge(structure, params)(batch[0]), axis=1) == batch[1])
+
+    method, plan, test = fedlin.fedlin(same_batch=True), fedlin.Plan(tau=5, eta=0.1), (images, labels)
+    result = fedlin.simulate(method, batches, plan, rounds, metrics={"accuracy": accuracy}, test=test, every=10)
+    loss_then, loss_now = result.training_loss[1], result.training_loss[-1]
+    print(f"training loss {loss_then:.3f} -> {loss_now:.3f}, accuracy {result.accuracy[-1]:.3f}")
 
 
 if __name__ == "__main__":

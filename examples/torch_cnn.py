@@ -32,11 +32,12 @@ def main() -> None:
         nn.Linear(288, 10),
     )
     problem = fedlin.torch.problem(model, nn.functional.cross_entropy, clients, batch_size=32)
-    result = fedlin.simulate(fedlin.fedlin(same_batch=True), problem, fedlin.Plan(tau=5, eta=0.1), rounds)
-
+    method, plan = fedlin.fedlin(same_batch=True), fedlin.Plan(tau=5, eta=0.1)
+    metrics = {"accuracy": lambda model, batch: (model(batch[0]).argmax(1) == batch[1]).double().mean()}
+    result = fedlin.simulate(method, problem, plan, rounds, metrics=metrics, test=(images, labels), every=10)
     model.load_state_dict(problem.state_dict(result.x))
-    accuracy = (model(images).argmax(1) == labels).float().mean().item()
-    print(f"loss {result.loss[0]:.3f} -> {result.loss[-1]:.3f}, accuracy {accuracy:.3f}")
+    loss = result.training_loss
+    print(f"training loss {loss[1]:.3f} -> {loss[-1]:.3f}, accuracy {result.accuracy[-1]:.3f}")
 
 
 if __name__ == "__main__":

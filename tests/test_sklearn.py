@@ -25,7 +25,7 @@ from fedlin.sklearn import (
     FederatedRidge,
 )
 from fedlin.sklearn.rescaled_rounds import rescale
-from hospitals import OUTCOMES, hospital_rows
+from hospital_table import OUTCOMES, hospital_rows
 from realdata import data_file
 
 CANCER, SICK = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -283,6 +283,17 @@ def test_many_features_are_scaled_by_their_diagonal_alone(monkeypatch: pytest.Mo
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-4)
     assert model.n_iter_ > whole.n_iter_
     assert model.result_.bytes_up[1] < whole.result_.bytes_up[1]
+
+
+def test_where_all_longer_steps_fail_the_certified_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlin.sklearn.rescaled_rounds._step_sizes", lambda curvatures, at, tau, longest: 100 / tau)
+    X, y = CANCER[:, :5], SICK.astype(float)
+    model = FederatedRidge(0.1).fit(X, y, clients=CLIENTS)
+    close(model, Ridge(alpha=0.1 * len(y)).fit(X, y), 1e-4)
+    # FedAvg has no certified steps, and a Poisson loss no largest curvature.
+    for other in (FederatedRidge(0.1, rounds=200, method="fedavg"), FederatedPoissonRegression(0.1, rounds=200)):
+        with pytest.warns(ConvergenceWarning):
+            other.fit(X, y, clients=CLIENTS)
 
 
 def test_one_class_alone_is_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import fedlin
 from fedlin import Checkpoint, Plan, simulate
-from fedlin.errors import ArgumentError
+from fedlin.errors import ArgumentError, DataError
 from fedlin.transports.loopback import Loopback
 
 torch = pytest.importorskip("torch")
@@ -148,7 +148,7 @@ class Choosing(nn.Module):  # type: ignore[misc,name-defined]
 def test_a_module_that_cannot_be_batched_is_asked_client_by_client() -> None:
     problem = build(Choosing())
     assert not problem.together
-    result = simulate(fedlin.fedavg(), problem, PLAN, 3)
+    result = simulate(fedlin.fedavg(), problem, PLAN, 3, measure_every=3)
     assert result.loss[-1] < result.loss[0]
 
 
@@ -200,7 +200,7 @@ def test_group_norm_takes_the_place_of_batch_norm() -> None:
     assert (changed[1].num_groups, changed[1].weight.dtype) == (2, torch.float64)
     assert torch.equal(changed[1].weight, model[1].weight)
     problem = fedlin.torch.problem(changed, nn.functional.cross_entropy, ROWS, 3)
-    result = simulate(fedlin.fedlin(), problem, PLAN, 3)
+    result = simulate(fedlin.fedlin(), problem, PLAN, 3, measure_every=3)
     assert result.loss[-1] < result.loss[0]
     changed.load_state_dict(problem.state_dict(result.x))
 
@@ -228,3 +228,26 @@ BAD: dict[str, Callable[[], object]] = {
 def test_mistakes_are_told(name: str) -> None:
     with pytest.raises(ArgumentError):
         BAD[name]()
+
+
+# Metrics.
+
+
+def test_metrics_are_those_of_the_module() -> None:
+    """In evaluation mode, whatever the module drops while it trains, and over rows in blocks."""
+
+    def accuracy(model: Any, batch: Any) -> Any:
+        assert not model.training
+        return (model(batch[0]).argmax(1) == batch[1]).double().mean()
+
+    problem, test = DROPPING, ROWS[0]
+    result = simulate(fedlin.fedavg(), problem, PLAN, 3, metrics={"accuracy": accuracy}, test=test, every=2)
+    assert np.flatnonzero(~np.isnan(result.accuracy)).tolist() == [0, 2, 3]
+    for t in (0, 2, 3):
+        module = problem.module(result.iterates[t]).eval()
+        inputs, targets = (torch.as_tensor(part) for part in test)
+        assert result.accuracy[t] == (module(inputs).argmax(1) == targets).double().mean().item()
+    assert result.training_loss.shape == (4,)
+    assert np.all(np.isfinite(result.training_loss[1:]))
+    with pytest.raises(DataError, match="the metric rows has shape"):
+        simulate(fedlin.fedavg(), problem, PLAN, 3, metrics={"rows": lambda m, b: m(b[0])}, test=test)

@@ -24,9 +24,9 @@ class CompileClock:
         self.seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._hear)
 
-    def _hear(self, event: str, seconds: float, **facts: Any) -> None:
+    def _hear(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event.endswith("backend_compile_duration"):
-            self.seconds += seconds
+            self.seconds += duration_secs
 
 
 def simulate(method: str, problem: Any, setting: Setting, rounds: int, metric: Any, test: Any) -> Any:
@@ -57,6 +57,7 @@ def timed(method: str, problem: Any, setting: Setting, laps: Laps, metric: Any, 
     memory = jax.devices()[0].memory_stats() or {}
     return {
         "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
         "status": result.status,
         "accuracy": float(found[-1]),
         "training loss": float(result.training_loss[-1]),

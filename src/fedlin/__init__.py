@@ -24,6 +24,7 @@ from fedlin.algorithms import (
 from fedlin.algorithms.client_optimizer import client_optimizer
 from fedlin.algorithms.clipped import clipped
 from fedlin.algorithms.server_optimizer import server_optimizer
+from fedlin.cache import keep_compiled
 from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
@@ -92,6 +93,7 @@ __all__ = [
     "gradient_tracking",
     "identity",
     "innovation",
+    "keep_compiled",
     "message_sizes",
     "natural",
     "per_layer",

@@ -115,7 +115,7 @@ class AuditTrail:
             yield
 
 
-class Verdict(NamedTuple):
+class TrailVerdict(NamedTuple):
     """What became of checking a trail."""
 
     name: str
@@ -123,24 +123,24 @@ class Verdict(NamedTuple):
     problem: str | None  # None where nothing is wrong
 
 
-def verify(trails: dict[str, AuditTrail]) -> list[Verdict]:
-    """Check every chain, and that each trail still has the lines that the others were told of."""
+def verify(trails: dict[str, AuditTrail]) -> list[TrailVerdict]:
+    """Check every chain, and that each trail still has the lines whose hashes the others wrote down."""
     digests: dict[str, set[str]] = {}
-    told: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who was told
+    witnessed: dict[str, dict[str, str]] = {}  # by whose trail it is about: the hash, and who wrote it down
     verdicts = []
     for name, trail in trails.items():
-        found, problem = [], None
+        chain, problem = [], None
         try:
             for entry in trail.entries():
-                found.append(entry.digest)
+                chain.append(entry.digest)
                 if entry.facts.get("event") == "trail" and "digest" in entry.facts:
-                    told.setdefault(str(entry.facts.get("of")), {})[str(entry.facts["digest"])] = name
+                    witnessed.setdefault(str(entry.facts.get("of")), {})[str(entry.facts["digest"])] = name
         except ValueError as broken:
             problem = str(broken)
-        digests[name] = {FIRST, *found}
-        verdicts.append(Verdict(name, len(found), problem))
+        digests[name] = {FIRST, *chain}
+        verdicts.append(TrailVerdict(name, len(chain), problem))
     for number, verdict in enumerate(verdicts):
-        lost = [who for digest, who in told.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
+        lost = [who for digest, who in witnessed.get(verdict.name, {}).items() if digest not in digests[verdict.name]]
         if verdict.problem is None and lost:
             missing = f"lines are missing that {', '.join(sorted(set(lost)))} was told of."
             verdicts[number] = verdict._replace(problem=missing)

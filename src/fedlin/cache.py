@@ -15,12 +15,21 @@ def cache_folder() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-def keep_compiled() -> Path | None:
-    """Let this process and those it starts share compiled programs; returns the folder.
+def keep_compiled(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Keep compiled programs on disk, for this process, those it starts and all later ones that ask for it.
 
-    For the command line only: the library sets nothing.
+    The command `fedlin` does so by itself; a library that is imported keeps nothing unless this is called.
+
+    Args:
+        folder: Where to keep them; where FEDLIN_CACHE says, or in the user's cache folder, unless given.
+
+    Returns:
+        The folder, or None where FEDLIN_CACHE is empty and none is given.
+
+    >>> keep_compiled("programs")  # doctest: +SKIP
+    PosixPath('programs')
     """
-    folder = cache_folder()
+    folder = cache_folder() if folder is None else Path(folder).expanduser()
     if folder is None:
         return None
     settings = {

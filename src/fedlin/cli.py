@@ -63,7 +63,7 @@ def reproduce(
 ) -> None:
     """Check the paper's claims, print the verdicts and write a report that opens in a browser.
 
-    Leaves with 0 where all is as it should be, 1 where a claim fails, 2 where the request cannot be met.
+    Exit status: 0 where all is as expected, 1 where a claim fails, 2 where the request cannot be met.
     """
     with cli_errors():
         if list_claims:
@@ -82,7 +82,7 @@ def playground(
 ) -> None:
     """Open a page of sliders on which curves and bounds move; Ctrl-C ends it.
 
-    Leaves with 2 where the request cannot be met.
+    Exit status: 2 where the request cannot be met.
     """
     from fedlin.playground.launch import serve
 
@@ -121,19 +121,19 @@ def _reproduce(
     # A full run also shows that the checks can fail: each is tried with wrong methods.
     finished = show(verdicts(claims, setting, jobs, notices=not quick), len(claims), Console(stderr=as_json))
     order = [claim.id for claim in claims]
-    found = sorted(finished, key=lambda verdict: order.index(verdict.id))
-    page = write_report(found, out, command=_command(ids, setting), pictures=not quick)
+    ordered = sorted(finished, key=lambda verdict: order.index(verdict.id))
+    page = write_report(ordered, out, command=_command(ids, setting), pictures=not quick)
     if as_json:
         document = {
             "version": version("fedlin"),
             "setting": {"draws": setting.draws, "rounds": setting.rounds, "quick": setting.quick},
             "report": str(page),
-            "verdicts": [verdict.as_dict() for verdict in found],
+            "verdicts": [verdict.as_dict() for verdict in ordered],
         }
         typer.echo(json.dumps(document, indent=2))
     else:
-        typer.echo("\n".join(filter(None, (in_one_line(found), f"Report: {page}"))))
-    if any(verdict.failed for verdict in found):
+        typer.echo("\n".join(filter(None, (in_one_line(ordered), f"Report: {page}"))))
+    if any(verdict.failed for verdict in ordered):
         raise typer.Exit(1)
 
 

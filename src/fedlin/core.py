@@ -204,7 +204,7 @@ class Algorithm(Generic[S, C]):
     requires: frozenset[Requirement] = frozenset()
     check: Callable[[int], None] = lambda dim: None
     mechanisms: tuple[Mechanism | None, ...] = ()
-    recipe: "Recipe | None" = field(default=None, compare=False)
+    recipe: "MethodRecipe | None" = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return self.name
@@ -215,7 +215,7 @@ class Algorithm(Generic[S, C]):
 
 
 @dataclass(frozen=True, repr=False)
-class Recipe:
+class MethodRecipe:
     """How an algorithm was made: engines rebuild it with traced numbers, so that a new β needs no new program.
 
     `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem. Of an
@@ -231,7 +231,7 @@ class Recipe:
         """The algorithm with these numbers in place, concrete or traced."""
         arguments = dict(self.structure)
         for argument, value in self.structure:
-            if isinstance(value, Recipe):
+            if isinstance(value, MethodRecipe):
                 first = f"{argument}."
                 inner = {name.removeprefix(first): n for name, n in numbers.items() if name.startswith(first)}
                 arguments[argument] = value.with_numbers(inner)
@@ -242,7 +242,7 @@ class Recipe:
         return f"{self.build.__name__}{self.structure!r}"
 
 
-Structure = Algorithm[Any, Any] | Recipe  # an algorithm itself, or its recipe without numbers
+Structure = Algorithm[Any, Any] | MethodRecipe  # an algorithm itself, or its recipe without numbers
 
 
 def structure(algorithm: Algorithm[Any, Any]) -> Structure:
@@ -252,7 +252,7 @@ def structure(algorithm: Algorithm[Any, Any]) -> Structure:
 
 def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
     """The algorithm of this structure with these numbers, concrete or traced."""
-    return structure.with_numbers(numbers) if isinstance(structure, Recipe) else structure
+    return structure.with_numbers(numbers) if isinstance(structure, MethodRecipe) else structure
 
 
 def __getattr__(name: str) -> Requirement:

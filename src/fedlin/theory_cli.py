@@ -20,7 +20,7 @@ def factor(
 ) -> None:
     """Print the exact factor of ‖x - x*‖² in a round of FedLin: as proved, and as measured on the worst functions.
 
-    Leaves with 2 where the request cannot be met.
+    Exit status: 2 where the request cannot be met.
     """
     with cli_errors():
         _factor(kappa, tau, eta_bar)
@@ -36,7 +36,7 @@ def table(
 ) -> None:
     """Compute the table of certified steps that ships with the package, and prove every row; takes some hours.
 
-    Leaves with 2 where the request cannot be met.
+    Exit status: 2 where the request cannot be met.
     """
     from fedlin.theory.exact.build_table import build, write
 
@@ -52,14 +52,20 @@ def check(
 ) -> None:
     """Prove again, in exact arithmetic, the rows of the shipped table that serve a condition number; takes minutes.
 
-    Leaves with 1 where a row does not hold, 2 where the request cannot be met.
+    Exit status: 1 where a row does not hold, 2 where the request cannot be met.
     """
-    from fedlin.theory.certified import stored_rows
+    from fedlin.errors import ArgumentError
+    from fedlin.theory.certified_steps import stored_rows
     from fedlin.theory.exact.build_table import prove_row
     from fedlin.theory.exact.semidefinite import SolverError
 
     with cli_errors():
         rows = [row for row in stored_rows() if float(row["kappa"][0]) <= kappa <= float(row["kappa"][1])]
+        if not rows:
+            ends = [float(edge) for row in stored_rows() for edge in row["kappa"]]
+            raise ArgumentError(
+                f"kappa = {kappa:g} is not in the table: give a condition number from {min(ends):g} to {max(ends):g}."
+            )
         for row in rows:
             span, eta_bar = "κ from {} to {}".format(*row["kappa"]), row["eta_bar"]
             try:

@@ -31,6 +31,9 @@ PROVEN = (
     "thm8",
     "thm9",
     "looseness",
+    "exact-rates",
+    "exact-local-steps",
+    "exact-compression",
 )
 
 

@@ -14,20 +14,23 @@ from fedlin import algorithms, theory
 from fedlin.claims import Setting, all_claims, find
 from fedlin.claims.claim import Claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.algorithm1 import AGREE, TopK, departure
+from fedlin.claims.common.algorithm1 import AGREE, PLAYED, TopK, departure, rounds_to_play
 from fedlin.claims.common.wrong_methods import EXCLUDED, OF_LINKS, WRONG, Fault, stand_in
 from fedlin.core import Algorithm
 from fedlin.plan import Plan
 
 QUICK = Setting(quick=True, draws=1)
 TESTED = [claim for claim in all_claims() if claim.wrong]
-# Seconds each; the others' wrong methods are tried in tenths of a second.
-SLOW = ("fig2", "fig3", "fig7", "fixed-point", "thm5", "thm6", "thm9", "looseness", "combined", "rivals")
+# The claims whose wrong methods are tried in a few seconds; the others take minutes together.
+CORE = ("prop1", "eq-prox", "eq-nova", "thm1", "thm2b", "thm4", "thm8")
 MUST = ("thm1", "thm2a", "thm2b", "thm3", "thm4", "thm7", "thm8", "thm9", "time-varying", "combined", "fig2", "fig3")
 
 
 def marked(claims: list[Claim]) -> list[Any]:
-    return [pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if claim.id in SLOW else []) for claim in claims]
+    return [
+        pytest.param(claim, id=claim.id, marks=pytest.mark.slow if claim.id in CORE else pytest.mark.long)
+        for claim in claims
+    ]
 
 
 def played_again(claim: Claim, method: str) -> bool:
@@ -108,6 +111,24 @@ class TestAlgorithm1:
         assert where == 18
         assert size == pytest.approx(1e-4, rel=1e-3)
 
+    def test_a_fault_beside_x_star_shows_though_moves_are_short(self) -> None:
+        problem = instances.quadratics(1, 5.0)
+        plan = theory.strongly_convex(problem, instances.steps(1))
+        models = fedlin.simulate(fedlin.fedlin(), problem, plan, 400).iterates.copy()
+        first = models[1] - models[0]
+        assert np.linalg.norm(models[-1] - models[-2]) < 1e-4 * np.linalg.norm(first)
+        models[-1] += 1e-7 * first
+        size, where = departure(problem, plan, models)
+        assert where == 400
+        assert size == pytest.approx(1e-3, rel=1e-2)
+
+    @pytest.mark.parametrize("every", [2, 10, 24, 100])
+    def test_no_fault_falls_between_the_rounds_of_a_long_run_that_are_played(self, every: int) -> None:
+        chosen = rounds_to_play(24000, PLAYED)
+        assert len(np.unique(chosen)) == PLAYED
+        assert set(chosen % every) == set(range(every))
+        assert set(chosen[chosen >= 12000] % every) == set(range(every)) or every == 100
+
     def test_a_run_that_ended_or_left_the_numbers_is_none(self) -> None:
         problem = instances.quadratics(0, 5.0)
         plan = Plan.scaled(2, 0.01)
@@ -161,9 +182,10 @@ assert "too early" in find("thm1").attempt(Setting(quick=True)).error
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [slower, halted], ids=["a tenth shorter", "fast clients halted"])
-@pytest.mark.parametrize("id", MUST)
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=pytest.mark.slow if id in CORE else pytest.mark.long) for id in MUST]
+)
 def test_a_wrong_method_of_someone_else_is_refuted(
     id: str, wrong: Callable[..., Algorithm[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

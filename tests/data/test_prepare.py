@@ -20,7 +20,7 @@ from fedlin.data.preparation import Preparation, fit_preparation
 from fedlin.data.prepare import plain_labels, summarise_columns, summarise_table, with_labels
 from fedlin.data.raw_table import RawTable
 from fedlin.errors import DataError, FedLinError
-from hospitals import NUMBERS, SIZES, TEXTS, hospital_rows, write_hospitals
+from hospital_table import NUMBERS, SIZES, TEXTS, hospital_rows, write_hospitals
 
 ROWS = hospital_rows()[:800]
 COLUMNS = {name: np.array([row[name] for row in ROWS], object) for name in ROWS[0]}

@@ -1,5 +1,6 @@
 """A federation's folder and settings, without starting anything."""
 
+import hashlib
 import json
 import re
 import signal
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 import fedlin
 from fedlin.cli import app
 from fedlin.deploy.flare.certificates import check_certificate
-from fedlin.deploy.flare.driver import Driver
+from fedlin.deploy.flare.driver import Driver, bounded
 from fedlin.deploy.flare.kits import check_port
 from fedlin.deploy.flare.programs import load_client, make_client, run_server
 from fedlin.deploy.flare.remote import attend
@@ -369,6 +370,9 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
         def get_system_info(self) -> SimpleNamespace:
             return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in self.present.pop(0)])
 
+        def list_jobs(self) -> list[dict[str, str]]:
+            return [{"job_id": "zero", "status": "FINISHED:ABORTED"}]
+
         def submit_job(self, job: str) -> str:
             return "one"
 
@@ -392,6 +396,66 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
     said: list[str] = []
     assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done"}
     assert said == ["waiting for the server", "waiting for south", "the job starts"]
+
+
+def running_job(settings: str) -> object:
+    """A session with a server at which a job runs already, sent with these settings, and with one that crashed."""
+
+    class Session:
+        def __init__(self) -> None:
+            self.submitted = 0
+            self.aborted: list[str] = []
+
+        def get_system_info(self) -> SimpleNamespace:
+            return SimpleNamespace(client_info=[SimpleNamespace(name="north")])
+
+        def list_jobs(self) -> list[dict[str, str]]:
+            return [{"job_id": name, "status": "RUNNING"} for name in ("crashed", "running")]
+
+        def do_app_command(self, job: str, topic: str, data: object) -> dict[str, Any]:
+            if job == "crashed":
+                raise ConnectionError
+            return {"settings": settings, "events": []}
+
+        def get_job_meta(self, job: str) -> dict[str, str]:
+            return {"status": "RUNNING"}
+
+        def submit_job(self, job: str) -> str:
+            self.submitted += 1
+            return "new"
+
+        def abort_job(self, job: str) -> None:
+            if job == "crashed":
+                raise ConnectionError
+            self.aborted.append(job)
+
+        def close(self) -> None:
+            pass
+
+    return Session()
+
+
+def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> None:
+    """Whoever sent it went away: the same settings go on with it, others do not, and it can be ended."""
+    config = tmp_path / "app" / "config"
+    config.mkdir(parents=True)
+    (config / NAME).write_text("settings")
+    same, other = hashlib.sha256(b"settings").hexdigest(), "other"
+    for settings in (same, other):
+        driver = Driver(tmp_path, tmp_path, ["north"])
+        session: Any = running_job(settings)
+        driver._session = session
+        assert driver.advance()
+        assert session.submitted == 0
+        assert driver.other == (None if settings == same else "running")
+        assert driver.stop() == ["running"] == session.aborted
+
+
+def test_a_call_that_never_ends_is_given_up() -> None:
+    with pytest.raises(TimeoutError):
+        bounded(lambda: time.sleep(5), 0.1)
+    with pytest.raises(KeyError):
+        bounded(lambda: {}["missing"])
 
 
 @pytest.mark.slow

@@ -197,6 +197,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line.split("#")[0].split()[1:] for line in README.splitlines() if line.startswith("fedlin federation")]
 
 
+@pytest.mark.long
 def test_the_readmes_commands_run_a_federation_that_survives_a_crash(tmp_path: Path) -> None:
     """A site is killed on the way, and the model is the simulator's."""
     init, start, status, logs = ([sys.executable, "-m", "fedlin", *words] for words in COMMANDS)

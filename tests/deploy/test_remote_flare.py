@@ -78,9 +78,7 @@ def assert_bits(machines: Machines, scratch: Path) -> None:
 def assert_stops_and_goes_on(machines: Machines) -> None:
     """Who sent the job leaves, and it goes on; it is ended; and `start` takes it up where it was."""
     folder = str(machines.project.folder)
-    start = psutil.Process(machines.pids()[-1])
-    start.send_signal(signal.SIGINT)
-    start.wait(LIMIT)
+    machines.end_start(signal.SIGINT)
     assert "left: a run that has begun goes on at the server" in screen(machines, "start-federation")
     machines.next_round()
     assert leaves(machines, "stop", folder) == 0
@@ -97,9 +95,7 @@ def assert_stops_and_goes_on(machines: Machines) -> None:
 def assert_another_run_follows(machines: Machines, scratch: Path) -> None:
     """New certificates, other settings and a name: a run from the former model, which is kept."""
     folder = machines.project.folder
-    start = psutil.Process(machines.pids()[-1])
-    start.send_signal(signal.SIGINT)
-    start.wait(LIMIT)
+    machines.end_start(signal.SIGTERM)
     text = (folder / NAME).read_text().replace(f"rounds = {ROUNDS}", f"rounds = {SECOND}")
     (folder / NAME).write_text(text)
     assert leaves(machines, "start", str(folder)) == 2  # the other one still runs

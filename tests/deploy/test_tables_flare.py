@@ -18,10 +18,10 @@ from fedlin.deploy.project import create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
 from fedlin.engines.federation.preparation import FILE
-from hospitals import hospital_rows
+from hospital_table import hospital_rows
 from local_flare import free_port, importable
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 SITES = ("north", "south")
 TAU, ETA, ROUNDS = {"north": 4, "south": 2}, {"north": 0.05, "south": 0.1}, 3
 CLIENT = """

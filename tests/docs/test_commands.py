@@ -27,7 +27,9 @@ def test_reproducing_installs_the_core_alone_and_testing_completes_it() -> None:
 def test_what_the_test_command_leaves_out_is_named_with_its_command() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"leaves out\n\n(\|.*?)\n\n", page, flags=re.DOTALL)
-    targets = set(re.findall(r"^(test-[a-z]+|coverage|mutation|bench):", MAKEFILE, flags=re.MULTILINE))
+    targets = set(
+        re.findall(r"^(test-[a-z]+|bench-[a-z]+|coverage|mutation|fuzz|bench):", MAKEFILE, flags=re.MULTILINE)
+    )
     assert {f"make {target}" for target in targets - {"test-quick"}} == set(re.findall(r"`(make [a-z-]+)` \|", table))
     (left_out,) = re.findall(r'^test: lint\n.*-m "(?:not )([a-z]+)"$', MAKEFILE, flags=re.MULTILINE)
     markers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]

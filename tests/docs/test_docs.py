@@ -159,6 +159,17 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     assert [file for file in named if not any((folder / file).exists() for folder in folders)] == []
 
 
+def test_the_index_of_questions_names_what_is_there() -> None:
+    """Every file exists and defines the name beside it, and nothing is asked twice."""
+    rows = re.findall(
+        r"^\| (.+\?) \| `(.+)` \| `(.+)` \|$", (DOCS / "contributors.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len({question for question, _, _ in rows}) == len(rows) >= 20
+    for _, file, defined in rows:
+        text = (ROOT / "src" / "fedlin" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^(?:def {defined}\(|class {defined}\b|{defined}(?:: .+)? = )", text, re.MULTILINE), file
+
+
 def test_the_citation_is_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"version: {project['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

@@ -26,6 +26,10 @@ NEEDS = {
     "equinox_model": ("equinox", "sklearn"),
     "torch_cnn": ("torch", "sklearn"),
     "mnist_cnn": ("torch",),
+    "cifar10": (),
+    "resnet18": ("flax",),
+    "transformer": ("equinox",),
+    "torch_networks": ("torch",),
 }
 SHORT = {
     "new_algorithm": ["--rounds", "50"],
@@ -35,6 +39,10 @@ SHORT = {
     "federation": ["--rounds", "10"],
     "jax_model": ["--rounds", "20"],
     "mnist_cnn": ["--rounds", "2", "--rows", "1000", "--picture", "mnist.png"],
+    "cifar10": ["--rounds", "2", "--users", "4", "--cohort", "2", "--images", "20", "--test", "20"],
+    "resnet18": ["--rounds", "1", "--clients", "2", "--cohort", "2", "--images", "2", "--batch", "2", "--width", "8"],
+    "transformer": ["--rounds", "2", "--clients", "2", "--pieces", "20", "--depth", "1", "--adapters"],
+    "torch_networks": ["--rounds", "2", "--clients", "2", "--images", "10", "--width", "8"],
 }
 SAYS = {
     "compare": "No method reaches gap 1e-06",
@@ -45,6 +53,10 @@ SAYS = {
     "federation": "ends at the same model",
     "jax_model": "fedavg: loss",
     "mnist_cnn": "scaffold MB",
+    "cifar10": "random images of CIFAR-10's shape",
+    "resnet18": "176,178 parameters, 2 of 2 clients",
+    "transformer": "512 parameters travel",
+    "torch_networks": "all clients at once",
 }
 
 

@@ -41,7 +41,7 @@ def advised(folder: Path, *options: str, more: str = "") -> Any:
     return done
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predictions_come_true_and_the_suggestion_runs(tmp_path: Path) -> None:
     found = json.loads(advised(tmp_path, "--json", "--by", "rounds", "--check", "6").stdout)
     costs = [forecast["rounds"] for forecast in found["forecasts"]]

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from fedlin import data
 from fedlin.cli import app
 from fedlin.experiments.run_folder import RunFolder
-from hospitals import NUMBERS, TEXTS, write_hospitals
+from hospital_table import NUMBERS, TEXTS, write_hospitals
 
 pytestmark = pytest.mark.long
 

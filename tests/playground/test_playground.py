@@ -15,8 +15,8 @@ from compilation import compilations
 from fedlin import theory
 from fedlin.cli import app
 from fedlin.playground import launch as serve
-from fedlin.playground.curves import figure, plot, study
 from fedlin.playground.sliders import CERTIFIED, Sliders
+from fedlin.playground.study import figure, plot, study
 from fedlin.playground.theorem import nearest
 
 PROBLEM = fedlin.problems.least_squares(clients=10, dim=20, samples=200, alpha=10.0)

@@ -11,8 +11,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from browser import MARKS, errors, requests, resize, started
-from fedlin.playground.curves import study
 from fedlin.playground.sliders import Sliders
+from fedlin.playground.study import study
 from playground_page import DEEP, PATIENCE, curves, served, show
 
 pytest.importorskip("marimo")

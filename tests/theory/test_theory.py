@@ -230,6 +230,12 @@ def test_fedpaq_bound_is_the_sum_of_its_terms(tau: int) -> None:
     assert curve.shape == (rounds + 1,)
 
 
+def test_bounds_of_fedcomgate_end_where_its_proof_does() -> None:
+    assert np.all(np.isfinite(bounds.fedcomgate(PROBLEM, 3, 1.0, 1.0, omega=1 / 4)))
+    with pytest.raises(UnknownError, match=r"omega = 0\.26"):
+        bounds.fedcomgate(PROBLEM, 3, 1.0, 1.0, omega=0.26)
+
+
 @pytest.mark.parametrize("tau", [1, 9])
 def test_theorem_1_bounds_a_run(tau: int) -> None:
     result = simulate(fedlin.fedlin(), PROBLEM, theory.strongly_convex(PROBLEM, [tau] * M), 60, x0=np.ones(D))

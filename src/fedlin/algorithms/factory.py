@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
-from fedlin.core import Algorithm, Recipe, structure
+from fedlin.core import Algorithm, MethodRecipe, structure
 
 P = ParamSpec("P")
 Check = Callable[[str, Any], float]
@@ -31,7 +31,7 @@ def factory(
             values: tuple[tuple[str, float | None], ...],
             kinds: tuple[type, ...],  # to the cache alone 3 and 3.0 are the same
         ) -> Algorithm[Any, Any]:
-            recipe = Recipe(build, parts, values)
+            recipe = MethodRecipe(build, parts, values)
             algorithm = recipe.with_numbers(dict(values))
             return replace(algorithm, recipe=recipe)
 

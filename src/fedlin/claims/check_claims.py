@@ -11,7 +11,7 @@ from fedlin.report.verdict import Verdict
 
 ALONE = "open-models"  # takes as long as a section and shares no program with one
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
-LONGEST = (ALONE, OPEN, "Figures", "Compression", "Rates without compression")
+LONGEST = ("Figures", OPEN, "Rates without compression", "Compression", ALONE)
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: bool = False) -> Iterator[Verdict]:

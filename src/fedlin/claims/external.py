@@ -116,9 +116,16 @@ def _words(rounds: tuple[int | None, ...]) -> str:
     return " / ".join("never" if one is None else str(one) for one in rounds)
 
 
-def _run_sorted(given: SortedProblem, method: Algorithm[Any, Any], plan: Plan, rounds: int, seed: int = 0) -> Array:
-    """f - f* over all rows after every round."""
-    run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True)
+def _run_sorted(
+    given: SortedProblem,
+    method: Algorithm[Any, Any],
+    plan: Plan,
+    rounds: int,
+    seed: int = 0,
+    down_to: float = ERRORS[-1],
+) -> Array:
+    """f - f* over all rows after every round, until the mean of the clients' is well below `down_to`."""
+    run = simulate(method, given.problem, plan, rounds, seed=seed, iterates=True, stop=Stop(gap=down_to / 2))
     return np.array([given.whole.gap(x) for x in run.iterates])
 
 
@@ -141,7 +148,8 @@ def _own_coins(kappa: int, given: SortedProblem, seeds: int) -> Row:
     plan = Plan(round(1 / given.probability), given.step)
     most = 2 * SCAFFNEW_LOGGED[kappa][1]
     taken = [
-        first(_run_sorted(given, algorithms.scaffnew(), plan, most, seed), ERRORS[1]) or most for seed in range(seeds)
+        first(_run_sorted(given, algorithms.scaffnew(), plan, most, seed, ERRORS[1]), ERRORS[1]) or most
+        for seed in range(seeds)
     ]
     typical, logged = float(np.median(taken)), SCAFFNEW_LOGGED[kappa][1]
     return Row(

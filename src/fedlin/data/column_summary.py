@@ -210,11 +210,13 @@ def from_bytes(message: bytes) -> dict[str, ColumnSummary]:
 
 def _summary(fields: dict[str, Any]) -> ColumnSummary:
     told = dict(fields)
-    numbers = {name: _count(told.pop(name)) for name in ("rows", "missing", "distinct")}
-    signs = {name: bool(told.pop(name)) for name in ("whole", "in_order", "cut")}
     summary = ColumnSummary(
-        **numbers,
-        **signs,
+        rows=_count(told.pop("rows")),
+        missing=_count(told.pop("missing")),
+        distinct=_count(told.pop("distinct")),
+        whole=bool(told.pop("whole")),
+        in_order=bool(told.pop("in_order")),
+        cut=bool(told.pop("cut")),
         moments=_read_moments(told.pop("moments")),
         words={str(word): _count(count) for word, count in told.pop("words").items()},
         dates={str(name): _read_moments(moments) for name, moments in told.pop("dates").items()},

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fedlin.cache import keep_compiled
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy.participants_cli import app
 from fedlin.errors import DeployError
@@ -23,7 +24,7 @@ RunOption = Annotated[str | None, typer.Option("--run", help="The run of this na
 def start(folder: Folder, local: Local = False) -> None:
     """Send the job and stay until the run is over; what crashes meanwhile goes on from what was saved.
 
-    Leaves with 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
+    Exit status: 0 where the run was done, 3 where it was done without some site, 1 where it failed or diverged, 2 where
     the request cannot be met, 130 where it was interrupted.
     """
     _start(folder, local, None, None)
@@ -49,6 +50,8 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     from fedlin.deploy.runs import MODEL, end_line, exit_status
 
     _end_in_order()
+    if local:
+        keep_compiled()  # sites on one machine compile the same programs
     for request in () if local else (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(request) != signal.SIG_IGN:
             signal.signal(request, _leave)
@@ -98,6 +101,7 @@ def join(
     from fedlin.deploy.folder_lock import locked
 
     _end_in_order()
+    keep_compiled()  # so that it is soon back after a crash
     with cli_errors(), locked(kit):
         take_part(kit, typer.echo)
 
@@ -194,7 +198,7 @@ def audit(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
     lines: Annotated[int, typer.Option(min=0, help="Print so many of the last lines of each trail, too.")] = 0,
 ) -> None:
-    """Verify the audit trails in a folder; leaves with 1 where a line was changed, removed or inserted."""
+    """Verify the audit trails in a folder; exit status 1 where a line was changed, removed or inserted."""
     from fedlin.audit import verify
     from fedlin.deploy.trails import find_trails
 

@@ -59,7 +59,7 @@ def remove(
     site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")],
     folder: Folder = Path("federation"),
 ) -> None:
-    """Remove a site from the settings: from the next run on the server does not hear it."""
+    """Remove a site from the settings: from the next run on the server does not accept it."""
     from fedlin.deploy.participants import remove_site
 
     with cli_errors():

@@ -146,6 +146,8 @@ def read(path: str | os.PathLike[str], identity: dict[str, str]) -> dict[str, An
         else:
             raise DamagedError(f"{path} is not a checkpoint of fedlin: remove it, or name another file.")
         differing = sorted(name for name in identity if identity[name] != saved.get(name))
+    except CheckpointError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, OSError) as cause:
         raise DamagedError(f"{path} was not written by fedlin: remove it, or name another file.") from cause
     if differing:
@@ -162,9 +164,9 @@ def _parse(path: str | os.PathLike[str], content: memoryview) -> tuple[dict[str,
     description = bytes(content[_LENGTHS.size : first])
     if len(description) != length or zlib.crc32(description) != checksum:
         raise damaged
-    told = json.loads(description)
+    header = json.loads(description)
     arrays: dict[str, Any] = {}
-    for name, dtype, shape, crc in told["arrays"]:
+    for name, dtype, shape, crc in header["arrays"]:
         kind = np.dtype(dtype)
         size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
         part = content[first : first + size]
@@ -174,7 +176,7 @@ def _parse(path: str | os.PathLike[str], content: memoryview) -> tuple[dict[str,
         first += size
     if first != len(content):
         raise damaged
-    return told["identity"], arrays
+    return header["identity"], arrays
 
 
 def _parse_former(path: str | os.PathLike[str], content: bytes) -> tuple[dict[str, str], dict[str, Any]]:

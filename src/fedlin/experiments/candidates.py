@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
-from fedlin.theory.certified import certified_factors
+from fedlin.theory.certified_steps import certified_factors
 
 
 class Candidate(NamedTuple):

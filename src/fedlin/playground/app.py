@@ -11,8 +11,8 @@ with app.setup:
 
     import marimo as mo
 
-    from fedlin.playground.curves import plot, study
     from fedlin.playground.sliders import AXES, MEASURES, MEMORIES, MESSAGES, METHODS, Sliders
+    from fedlin.playground.study import plot, study
 
     SHARES = [5, 10, 25, 50, 75, 100]  # per cent; few of them, since each is a program of its own
 
@@ -67,6 +67,6 @@ def _(controls: mo.ui.dictionary) -> None:
 @app.cell
 def _(controls: mo.ui.dictionary) -> None:
     chosen: dict[str, Any] = controls.value
-    found = study(Sliders(**chosen))
-    drawn = mo.ui.plotly(plot(found), config={"displayModeBar": False})
-    mo.vstack([mo.callout(mo.Html(escape(found.summary))), drawn, mo.Html(escape(found.explanation))])
+    result = study(Sliders(**chosen))
+    drawn = mo.ui.plotly(plot(result), config={"displayModeBar": False})
+    mo.vstack([mo.callout(mo.Html(escape(result.summary))), drawn, mo.Html(escape(result.explanation))])

@@ -36,12 +36,12 @@ def nearest(problem: Problem, settings: Sliders, tau: NDArray[Any]) -> NearestTh
     if settings.certified:
         return _certified(problem, tau)
     if not settings.compressed:
-        found = _whole(problem)
+        theorem = _whole(problem)
     elif up > 1:
-        found = _few_up(problem, up, settings.step)
+        theorem = _few_up(problem, up, settings.step)
     else:
-        found = _few_down(problem, down, settings.memory != "nothing")
-    return found._replace(why_not=_why_not(found, settings))
+        theorem = _few_down(problem, down, settings.memory != "nothing")
+    return theorem._replace(why_not=_why_not(theorem, settings))
 
 
 def _certified(problem: Problem, tau: NDArray[Any]) -> NearestTheorem:

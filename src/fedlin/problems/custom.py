@@ -16,7 +16,8 @@ from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
 from fedlin.problems.packed import pack
-from fedlin.problems.problem import Layer, Optimum, Problem, Rows
+from fedlin.problems.problem import Layer, Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 
@@ -125,7 +126,9 @@ def from_loss(
     out (`key=None`), models are measured without one; otherwise always with the same.
 
     Args:
-        loss: the loss of a batch, `loss(params, batch)` or `loss(params, batch, key)`.
+        loss: the loss of a batch, `loss(params, batch)` or `loss(params, batch, key)`: one number, or one for each row
+            of which the mean is meant. Rows of clients that differ in length are then masked, and otherwise taken one
+            by one, which is slower.
         params: a pytree of float arrays, where runs start.
         data: a pytree whose arrays have a leading client axis, or a list with one pytree a client. Clients in a list
             may differ in length; `loss` must then be a mean over rows, which is checked unless it always draws.
@@ -177,16 +180,16 @@ def from_loss(
     dtype = np.result_type(*leaves)
     chosen = [name for name, own in zip(names, learned, strict=True) if own]
     named = tuple(Leaf(name, leaf.shape, leaf.dtype.str) for name, leaf in zip(chosen, leaves, strict=True))
-    with compute_in(dtype):
-        kept = Frozen(jax.device_put(frozen)) if frozen else None
-    form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):
-        problem = Custom(form, start, jax.tree.map(lambda leaf: _as(leaf, dtype), stacked), known)
+        kept = Frozen(jax.device_put(frozen)) if frozen else None
+        form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
+        given = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
+        form = form._replace(by_row=_is_by_row(form, params, given))
+        problem = Custom(form, start, given, known)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
-        _check_scalar(form, params, problem.data)
-        if padded and quiet:
+        if padded and quiet and not form.by_row:
             _check_mean(loss, problem, params)
     return problem
 
@@ -216,7 +219,8 @@ def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
+def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
+    """Whether the loss is one number for each row of a batch; refused is what is neither that nor one number."""
     rows = jax.tree.map(lambda leaf: leaf[0], data[0] if form.padded else data)
     key = (jax.random.key(0),) if form.draws else ()
     try:
@@ -228,9 +232,11 @@ def _check_scalar(form: LossForm, params: Params, data: Any) -> None:
             "JAX can trace, and data it fits."
         ) from cause
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+    by_row = shape == (count_rows_of(rows),)
+    if not (shape == () or by_row) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
-        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows.")
+        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows, or one for each row.")
+    return by_row
 
 
 def _check_mean(loss: Loss, problem: Custom, params: Params) -> None:

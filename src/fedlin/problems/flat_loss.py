@@ -50,6 +50,7 @@ class LossForm(NamedTuple):
     quiet: bool = True  # whether it can be evaluated without one
     precision: str | None = None
     frozen: "Frozen | None" = None
+    by_row: bool = False  # whether the loss is one number for each row of a batch
 
 
 class FlatLoss(NamedTuple):
@@ -115,14 +116,16 @@ def flat_loss(form: LossForm) -> FlatLoss:
         rows, share = batch
         params, dtype = restore(parts), parts[0].dtype
         if share is None:
-            return evaluate(params, rows, key).astype(dtype)
+            return jnp.mean(evaluate(params, rows, key).astype(dtype))
+        if form.by_row:  # a mask over the rows' losses: padding costs no more than a row
+            return _masked_sum(share, evaluate(params, rows, key).astype(dtype))
 
         def of_row(row: Batch, number: jax.Array) -> Scalar:
             own = None if key is None else jax.random.fold_in(key, number)
             return evaluate(params, jax.tree.map(lambda leaf: leaf[None], row), own)
 
         values = jax.vmap(of_row)(rows, jnp.arange(len(share), dtype=jnp.int32)).astype(dtype)
-        return jnp.sum(share.astype(dtype) * jnp.where(share > 0, values, 0))
+        return _masked_sum(share, values)
 
     def whole(data: Data) -> tuple[Batch, Vector | None]:
         return data if form.padded else (data, None)
@@ -190,6 +193,10 @@ def flat_loss(form: LossForm) -> FlatLoss:
         if form.draws
         else None,
     )
+
+
+def _masked_sum(share: Vector, values: Vector) -> Scalar:
+    return jnp.sum(share.astype(values.dtype) * jnp.where(share > 0, values, 0))
 
 
 def objective_of(form: LossForm) -> Objective:

@@ -17,7 +17,7 @@ from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
     RowPart,
     RowSlope,
@@ -31,6 +31,7 @@ from fedlin.problems.rows import (
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 

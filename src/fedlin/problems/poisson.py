@@ -11,7 +11,7 @@ from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
     RowPart,
     Sheet,
@@ -22,6 +22,7 @@ from fedlin.problems.rows import (
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 

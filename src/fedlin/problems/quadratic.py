@@ -16,7 +16,8 @@ from fedlin.core import Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
-from fedlin.problems.problem import Optimum, Problem, Rows
+from fedlin.problems.problem import Problem, Rows
+from fedlin.problems.survey import Optimum
 
 Array = NDArray[Any]
 

@@ -34,9 +34,9 @@ def write_report(
     True
     """
     figures = {stem(verdict, figure): figure for verdict in verdicts for figure in verdict.figures}
-    found = json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n"
+    verdicts_json = json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n"
     return write_page(
-        Path(folder), page(verdicts, title, command, pictures), figures, {"verdicts.json": found}, pictures
+        Path(folder), page(verdicts, title, command, pictures), figures, {"verdicts.json": verdicts_json}, pictures
     )
 
 

@@ -80,9 +80,9 @@ def _axis(title: list[str], scale: Scale, values: list[Array]) -> dict[str, Any]
     }
     if scale == "log":
         # Whole powers of ten, at most about seven; Plotly enlarges their figures by a quarter.
-        seen = np.concatenate([visible(each, scale) for each in values] or [np.ones(1)])
-        seen = seen[np.isfinite(seen)]
-        decades = float(np.log10(seen.max() / seen.min())) if seen.size else 1.0
+        shown_values = np.concatenate([visible(each, scale) for each in values] or [np.ones(1)])
+        shown_values = shown_values[np.isfinite(shown_values)]
+        decades = float(np.log10(shown_values.max() / shown_values.min())) if shown_values.size else 1.0
         axis |= {"exponentformat": "power", "dtick": max(1, ceil(decades / 7)), "tickfont": {"size": 9.6}}
     return axis
 

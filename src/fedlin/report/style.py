@@ -66,8 +66,8 @@ def band(curve: Curve, panel: Panel) -> tuple[Array, Array, Array] | None:
     x, high = visible(curve.x, panel.xscale), visible(curve.high, panel.yscale)
     low = curve.low
     if panel.yscale == "log":
-        seen = np.concatenate((curve.low, curve.y, curve.high))
-        low = np.maximum(low, seen[seen > 0].min(initial=np.inf))
+        heights = np.concatenate((curve.low, curve.y, curve.high))
+        low = np.maximum(low, heights[heights > 0].min(initial=np.inf))
     keep = np.isfinite(x) & np.isfinite(low) & (high >= low)
     return (x[keep], low[keep], high[keep]) if keep.any() else None
 

@@ -19,26 +19,26 @@ def show(verdicts: Iterable[Verdict], total: int, console: Console) -> list[Verd
 
 
 def _plain(verdicts: Iterable[Verdict], console: Console) -> list[Verdict]:
-    seen = []
+    finished = []
     for verdict in verdicts:
-        seen.append(verdict)
+        finished.append(verdict)
         # Written past Rich, which would break long lines at the width of no terminal.
         line = f"{verdict.id:<16} {verdict.judgement:<24} {verdict.seconds:7.1f} s  {verdict.title}"
         print(f"{line}  [{_one_line(verdict.key)}]", file=console.file, flush=True)
-    return seen
+    return finished
 
 
 def _live(verdicts: Iterable[Verdict], total: int, console: Console) -> list[Verdict]:
-    seen: list[Verdict] = []
+    finished: list[Verdict] = []
     progress = Progress(TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
     task = progress.add_task("", total=total)
-    with Live(Group(table(seen), progress), console=console) as live:
+    with Live(Group(table(finished), progress), console=console) as live:
         for verdict in verdicts:
-            seen.append(verdict)
+            finished.append(verdict)
             progress.advance(task)
-            live.update(Group(table(seen), progress))
-        live.update(table(seen))
-    return seen
+            live.update(Group(table(finished), progress))
+        live.update(table(finished))
+    return finished
 
 
 def table(verdicts: Sequence[Verdict]) -> Table:

@@ -99,13 +99,17 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
                     f'"balanced" or None ({cause}).'
                 ) from cause
         if self._two_scores():
-            return Target(LinearModel(problems.logistic, _slope_binary, _bend_binary), 2.0 * codes - 1, weights)
+            return Target(
+                LinearModel(problems.logistic, _slope_binary, _bend_binary, (0.0, 0.25)), 2.0 * codes - 1, weights
+            )
         classes = len(self.classes_)
 
         def problem(X: Any, y: Any, **options: Any) -> problems.Problem:
             return problems.softmax(X, y, classes=classes, **options)
 
-        return Target(LinearModel(problem, _slope_softmax, _bend_softmax, classes), codes.astype(np.float64), weights)
+        return Target(
+            LinearModel(problem, _slope_softmax, _bend_softmax, (0.0, 0.5), classes), codes.astype(np.float64), weights
+        )
 
     def _store(self, coef: Array, intercept: Array) -> None:
         self.coef_, self.intercept_ = coef, intercept

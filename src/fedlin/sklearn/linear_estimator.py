@@ -53,7 +53,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         method: "fedlin", "scaffold", "fedavg", "fednova", "gradient_descent", or any `Algorithm`.
         local_steps: τ_i, one number or one for each client.
         step: η_i = step/τ_i in coordinates in which f has curvature 1, at most 1/L_i. Unless given, a fit starts with
-            longer steps and halves them when the loss does not fall.
+            longer steps and halves them when the loss does not fall, FedLin's down to the certified ones where the loss
+            has bounded curvature.
         rounds: How many rounds at most.
         tol: A fit ends once the model is within this distance of the minimiser, relative to its norm, both measured by
             the curvature of f; a `ConvergenceWarning` says where it does not.

@@ -39,7 +39,9 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         spread = np.sqrt(np.average(((y - self._level) / (largest or 1.0)) ** 2, weights=weights))
         self._spread = float(spread * largest) or 1.0
         return Target(
-            LinearModel(_least_squares, _slope_square, _bend_square), (y - self._level) / self._spread, weights
+            LinearModel(_least_squares, _slope_square, _bend_square, (1.0, 1.0)),
+            (y - self._level) / self._spread,
+            weights,
         )
 
     def _store(self, coef: Array, intercept: Array) -> None:
@@ -94,7 +96,10 @@ class FederatedPoissonRegression(RegressorMixin, LinearEstimator):  # type: igno
         if mean == 0:
             raise DataError("y holds no count above 0: the mean has no logarithm. Give rows with counts.")
         return Target(
-            LinearModel(problems.poisson, _slope_exponential, _bend_exponential), y, weights, float(np.log(mean))
+            LinearModel(problems.poisson, _slope_exponential, _bend_exponential, (0.0, np.inf)),
+            y,
+            weights,
+            float(np.log(mean)),
         )
 
     def _store(self, coef: Array, intercept: Array) -> None:

@@ -9,7 +9,9 @@ T once a stage; the rounds in between are those of the method, unchanged.
 
 Step sizes. With τ_i local steps of η_i, FedLin's model moves by -M∇f, and M is at most Σ_i (n_i/n) η_i τ_i I. So
 η_i = 1/τ_i is safe for f, and η_i ≤ 1/L_i for client i on its own. Clients that resemble each other allow up to τ_i
-times as much: a fit starts there, and halves all steps after a stage in which the loss did not fall.
+times as much: a fit starts there, and halves all steps after a stage in which the loss did not fall. Where the
+curvature of the loss is bounded, FedLin's steps are halved no further than to the certified ones, which are proved to
+converge whatever the clients.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from fedlin.algorithms import fedlin
 from fedlin.core import Algorithm, Requirement
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.result import Result
+from fedlin.theory.certified_steps import choose
 
 Array = NDArray[Any]
 STAGE = 30  # rounds after which the coordinates are chosen anew
@@ -45,6 +49,7 @@ class LinearModel(NamedTuple):
         [Array, Array], Array
     ]  # the derivative of a row's loss in its scores, (n, outputs), from these and y
     bend: Callable[[Array], Array]  # s_j, from the scores (n, outputs)
+    curvature: tuple[float, float]  # the least and the largest that s_j can be, at any model
     outputs: int = 1
 
 
@@ -98,7 +103,7 @@ def fit_linear_model(
     A given `step` is kept: η_i = step/τ_i, at most 1/L_i. None starts with the longest steps and halves them as needed.
     """
     W, parts, distance = start, list[Result](), np.inf
-    longest = float(tau.max()) if step is None else step
+    longest = first_longest = float(tau.max()) if step is None else step
     shortest = SMALLEST * longest
     goal = 0.0  # the gradient norm at which the model should be near enough
     features = W.shape[0]
@@ -107,6 +112,9 @@ def fit_linear_model(
         curvatures = [_curvature(model, *client, W) for client in zip(rows.X, rows.weights, strict=True)]
         coordinates = rescale(np.average(curvatures, axis=0, weights=rows.totals), rows.penalty)
         eta = _step_sizes(curvatures, coordinates, tau, longest)
+        if longest < first_longest and algorithm is fedlin():
+            proved = _certified(model, rows, coordinates, tau)
+            eta = proved / tau if longest <= proved else eta
         if Requirement.ONE_STEP_SIZE in algorithm.requires:
             eta = np.full_like(eta, eta.min())
         u = _flat(_applied(coordinates.inverse, W))
@@ -167,8 +175,12 @@ def rescale(curvature: Array, penalty: Array) -> Coordinates:
 
 def _curvature(model: LinearModel, X: Array, weights: Array, W: Array) -> Array:
     """G_i of one client: the matrix, or its diagonal where there are too many features."""
-    bend = weights * model.bend(X @ W) / weights.sum()
-    return np.asarray(X.T @ (bend[:, None] * X) if X.shape[1] <= FULL else bend @ X**2)
+    return _weighted_squares(X, weights * model.bend(X @ W) / weights.sum())
+
+
+def _weighted_squares(X: Array, weights: Array) -> Array:
+    """Σ_j w_j a_j a_jᵀ, or its diagonal where there are too many features."""
+    return np.asarray(X.T @ (weights[:, None] * X) if X.shape[1] <= FULL else weights @ X**2)
 
 
 def _gradient(model: LinearModel, rows: ClientRows, W: Array) -> Array:
@@ -184,6 +196,25 @@ def _step_sizes(curvatures: Sequence[Array], at: Coordinates, tau: Array, longes
     """η_i = longest/τ_i, at most 1/L_i where a client takes more than one step."""
     alone = [_largest(curvature, at) for curvature in curvatures]
     return np.where(tau > 1, np.minimum(longest / tau, 1 / np.maximum(alone, ROUNDING)), longest / tau)
+
+
+def _certified(model: LinearModel, rows: ClientRows, at: Coordinates, tau: Array) -> float:
+    """η̄ of the certified steps η_i = η̄/τ_i in the coordinates; 0 where the curvature of the loss has no bound."""
+    least, most = model.curvature
+    if not np.isfinite(most):
+        return 0.0
+    clients = list(zip(rows.X, rows.weights, strict=True))
+    smoothness = max(_largest(_weighted_squares(X, most * weights / weights.sum()), at) for X, weights in clients)
+    convexity = min(_least(_weighted_squares(X, least * weights / weights.sum()), at) for X, weights in clients)
+    kappa = smoothness / convexity if convexity > 0 else np.inf
+    return choose(kappa, tau, rows.totals / rows.totals.sum()).eta_bar / smoothness
+
+
+def _least(curvature: Array, at: Coordinates) -> float:
+    """μ_i of a client in the coordinates: at least the least penalty."""
+    if curvature.ndim == 1:
+        return float(at.rho.min())
+    return float(eigh(at.T.T @ curvature @ at.T + np.diag(at.rho), eigvals_only=True)[0])
 
 
 def _largest(curvature: Array, at: Coordinates) -> float:

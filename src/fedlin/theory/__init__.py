@@ -1,7 +1,7 @@
 """Step sizes, bounds and constants, one function a theorem."""
 
 from fedlin.theory import bounds, exact, lower_bound, splitting, staged, surrogate
-from fedlin.theory.certified import certified
+from fedlin.theory.certified_steps import certified
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.method_steps import (
     diana,

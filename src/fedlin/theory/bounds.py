@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.problems.problem import Problem
-from fedlin.theory.certified import certified_factors
+from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.method_bounds import convexity, fedcomgate, fedpaq, geometric, gradient_tracking, s_local_svrg
 from fedlin.theory.steps import DECAY
 

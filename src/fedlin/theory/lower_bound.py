@@ -63,8 +63,8 @@ def rate(L: float) -> float:
     Returns:
         The factor.
 
-    >>> rate(15.0)
-    0.5
+    >>> rate(31.0)
+    0.75
     """
     return 1 - 8 / (L + 1)
 

@@ -4,7 +4,6 @@ Every docstring begins with where its bound comes from, as those of `method_step
 """
 
 from math import e
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
 from fedlin.theory.method_steps import fedpaq_start
 
-Array = NDArray[Any]
+Array = NDArray[np.float64]
 
 
 def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: float, sigma_squared: float) -> Array:

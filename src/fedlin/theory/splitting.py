@@ -1,14 +1,12 @@
 """The round of FedSplit on quadratics as an affine map of (z_1, ..., z_m): whether it converges, and where to."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of
 from fedlin.problems.quadratic import Quadratic
 
-Array = NDArray[Any]
+Array = NDArray[np.float64]
 
 
 def inner_step(problem: Quadratic, s: float) -> float:

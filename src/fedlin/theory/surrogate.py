@@ -4,15 +4,13 @@ On quadratics one round of either is a step η of gradient descent on f̃ with f
 so they end at f̃'s minimiser and not at f's.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic, quadratic
 
-Array = NDArray[Any]
+Array = NDArray[np.float64]
 
 
 def fedprox(problem: Quadratic, tau: ArrayLike, eta: float, beta: float = 0.0) -> Quadratic:

@@ -28,7 +28,7 @@ except ModuleNotFoundError as cause:
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.signatures import Context, Sender, Signer
-from fedlin.transports.transport import LOOK, Enough, Handler, by_client
+from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
 
 # At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
 # bytes, and a second of every process is much where there are many.
@@ -37,7 +37,6 @@ sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[a
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
 _main: Callable[[F], F] = collab.main
-PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process runs
 SERVER = "server"  # what FLARE calls the server of every job
 STATUS = "fedlin_status"  # what whoever sent the job may ask it
 LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
@@ -96,13 +95,13 @@ class FlareTransport:
         enough: Enough | None = None,
     ) -> Mapping[str, bytes]:
         """Call the named sites at once and gather what they answer in time; `failures` tells why others did not."""
-        mail, deadline = by_client(payloads, clients), time.monotonic() + timeout
+        messages, deadline = by_client(payloads, clients), time.monotonic() + timeout
         asked = self._sites.keys() & set(clients)
         with self._changed:
             self._exchange += 1
             self.failures = {}
             self._pending = set(asked)
-            self._waiting = {name: _Request(self._exchange, phase, mail[name], timeout) for name in asked}
+            self._waiting = {name: _Request(self._exchange, phase, messages[name], timeout) for name in asked}
             self._changed.notify_all()
             while self._pending and self._aborted is None:
                 if self._replies and enough is not None and enough(self._replies):
@@ -168,8 +167,8 @@ class FlareTransport:
 
 def _program() -> Callable[..., Any]:
     module, _, function = os.environ[PROGRAM].partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    program: Callable[..., Any] = getattr(import_module(module), function)
+    return program
 
 
 def _here() -> tuple[str, Path, str]:

@@ -58,12 +58,12 @@ class FlowerTransport:
         A request dies with its timeout, so that a node that was away does not work through what nobody waits for.
         """
         begun = time.monotonic()
-        nodes, mail = self._nodes(), by_client(payloads, clients)
-        letters = {
-            name: _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": bytes(mail[name])}))
+        nodes, messages = self._nodes(), by_client(payloads, clients)
+        queries = {
+            name: _query(nodes[name], timeout, ConfigRecord({"phase": phase, "payload": bytes(messages[name])}))
             for name in nodes.keys() & set(clients)
         }
-        waiting = self._push(letters)
+        waiting = self._push(queries)
         replies: dict[str, bytes] = {}
         while waiting and not (replies and enough is not None and enough(replies)):
             for number, reply in self._pull(waiting, "payload"):
@@ -95,18 +95,18 @@ class FlowerTransport:
         self._asked |= self._push({node: _query(node, _PATIENCE, ConfigRecord(), _ASK_NAME) for node in new})
         return named
 
-    def _push(self, letters: Mapping[Any, Message]) -> dict[str, Any]:
+    def _push(self, queries: Mapping[Any, Message]) -> dict[str, Any]:
         """Send; to whom each message that was taken is, by its number."""
-        if not letters:
+        if not queries:
             return {}
-        taken = set(self._grid.push_messages(list(letters.values())))
-        return {m.metadata.message_id: to for to, m in letters.items() if m.metadata.message_id in taken}
+        taken = set(self._grid.push_messages(list(queries.values())))
+        return {m.metadata.message_id: to for to, m in queries.items() if m.metadata.message_id in taken}
 
     def _pull(self, waiting: Iterable[str], field: str) -> list[tuple[str, object]]:
         """What has come, by the number of the message it answers; None where a node failed or sent no such field."""
         numbers = list(waiting)
-        found = list(self._grid.pull_messages(numbers)) if numbers else []
-        return [(m.metadata.reply_to_message_id, _field(m, field)) for m in found]
+        replies = list(self._grid.pull_messages(numbers)) if numbers else []
+        return [(m.metadata.reply_to_message_id, _field(m, field)) for m in replies]
 
 
 def _field(message: Message, field: str) -> object:

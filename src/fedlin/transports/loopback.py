@@ -30,12 +30,12 @@ class Loopback:
     ) -> Mapping[str, bytes]:
         """The replies, one client after the other; a call in process cannot be late, so `timeout` is not used."""
         replies: dict[str, bytes] = {}
-        mail = by_client(payloads, clients)
+        messages = by_client(payloads, clients)
         for name in clients:
             if name not in self.handlers:
                 continue
             try:
-                replies[name] = self.handlers[name](phase, mail[name])
+                replies[name] = self.handlers[name](phase, messages[name])
             except ConnectionError:
                 continue
             if enough is not None and enough(replies):

@@ -21,7 +21,7 @@ def record_registration(kit: Path, name: str) -> None:
 def read_registrations(kit: Path) -> dict[str, float]:
     """The seconds since 1970 at which each site registered last."""
     try:
-        found = json.loads((kit / REGISTERED).read_text(encoding="utf-8"))
-        return {str(name): float(when) for name, when in found.items()}
+        content = json.loads((kit / REGISTERED).read_text(encoding="utf-8"))
+        return {str(name): float(when) for name, when in content.items()}
     except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return {}

@@ -11,6 +11,7 @@ from typing import Protocol
 
 Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for every message, one at a time
 LOOK = 0.05  # seconds
+PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process of a federation runs, as module:function
 PREFIX = 64  # bytes at the beginning of a message that are its own; what follows may be the same in many
 Enough = Callable[[Mapping[str, bytes]], bool]
 

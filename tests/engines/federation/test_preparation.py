@@ -16,7 +16,7 @@ from fedlin.engines.federation.preparation import FILE, TableClient, prepare_sit
 from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import FederationError
 from fedlin.transports.loopback import Loopback
-from hospitals import hospital_rows
+from hospital_table import hospital_rows
 
 ROWS = hospital_rows()[:400]
 COLUMNS = {name: np.array([row[name] for row in ROWS], object) for name in ROWS[0]}

@@ -64,7 +64,7 @@ def departure(
     own = slopes(np.broadcast_to(here, (problem.clients, *here.shape)))
     mean = own.mean(axis=0) if up is None else _sparsified(own, up).mean(axis=0)
     g = mean if down is None else _sparsified(mean[None], down)[0]
-    chosen = _chosen(rounds, played)
+    chosen = rounds_to_play(rounds, played)
     x = np.broadcast_to(here[chosen], (problem.clients, len(chosen), here.shape[1])).copy()
     shift = g[chosen] - own[:, chosen]
     for step in range(int(tau.max())):  # line 5
@@ -78,8 +78,8 @@ def departure(
     return float(share[worst]), int(chosen[worst]) + 1
 
 
-def _chosen(rounds: int, played: int) -> NDArray[np.int64]:
-    """The rounds to play, in order."""
+def rounds_to_play(rounds: int, played: int) -> NDArray[np.int64]:
+    """Which rounds of a run are played, in order."""
     if rounds <= played:
         return np.arange(rounds)
     early = played // 2

@@ -10,10 +10,12 @@ from fedlin.claims.common.curves import Array, stack, sweep
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
+PLAYED = 60  # rounds whose local steps are taken again: up to a hundred a client
+
 
 @dataclass(frozen=True)
 class FigureRuns:
-    """‖x̄ - x*‖² of every draw by (family, level), and how far draw 0 is from Algorithm 1."""
+    """‖x̄ - x*‖² of every draw by (family, level), and how far draw 0 of the first family is from Algorithm 1."""
 
     curves: dict[tuple[str, str], Array]
     departures: list[Departure]
@@ -38,9 +40,12 @@ def run_levels(
     sides = {level: (levels[level], None) if at_clients else (None, levels[level]) for level in ends}
     methods = {level: sparse_fedlin(setting, *side) for level, side in sides.items()}
     runs = sweep(methods, families, plans, rounds, together=together)
+    family = next(iter(families))
     departures = [
-        Departure(*departure(families[family][0], plans[0], results[0].iterates, *sides[level]), 0)
-        for (family, level), results in runs.items()
+        Departure(
+            *departure(families[family][0], plans[0], runs[family, level][0].iterates, *sides[level], played=PLAYED), 0
+        )
+        for level in ends
     ]
     return FigureRuns({key: stack(results, "distance", rounds) for key, results in runs.items()}, departures)
 

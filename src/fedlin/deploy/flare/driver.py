@@ -7,12 +7,15 @@ goes on from there.
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from fedlin.deploy.flare.kits import ADMIN
 from fedlin.deploy.runs import OUTCOME, outcome
@@ -21,6 +24,26 @@ from fedlin.deploy.settings import NAME
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
 RECENT = 10.0  # seconds in which a site that is connected has been heard of, several times over
 STATUS = "fedlin_status"  # what a running job is asked
+LONGEST = 60.0  # seconds one call of FLARE's may take
+T = TypeVar("T")
+
+
+def bounded(call: Callable[[], T], seconds: float = LONGEST) -> T:
+    """What a call of FLARE's brings; TimeoutError where it does not end, as one may not whose server has died.
+
+    >>> bounded(lambda: 3)
+    3
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return result.result(seconds)
 
 
 class Driver:
@@ -47,17 +70,17 @@ class Driver:
             session = self.session()
             self.awaited = None
             if self._job_id is not None:
-                status = str(session.get_job_meta(self._job_id)["status"])
+                status = str(bounded(lambda: session.get_job_meta(self._job_id))["status"])
                 if not status.startswith("FINISHED"):
                     return True
                 self.outcome = self._outcome(session, self._job_id)
                 self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
-            if not self.submissions and self._adopt():
-                return True
             present = self.present()
             if self._enough(present):
-                self._job_id = session.submit_job(str(self.job))
+                if self._adopt():
+                    return True
+                self._job_id = bounded(lambda: session.submit_job(str(self.job)))
                 self._sent = time.monotonic()
                 self.submissions += 1
                 return True
@@ -68,42 +91,46 @@ class Driver:
         return False
 
     def _adopt(self) -> bool:
-        """Attend to a job that runs already, sent before whoever sent it went away; whether there is one."""
-        self._job_id = next(iter(self.running_jobs()), None)
-        if self._job_id is None:
-            return False
-        answer = self.ask({"events": 0})
-        own = hashlib.sha256((self.job / "app" / "config" / NAME).read_bytes()).hexdigest()
-        if answer is not None and answer["settings"] == own:
+        """Attend to a job that runs already, whose sender or whose session went away; whether there is one."""
+        for job in self.running_jobs():
+            self._job_id = job
+            answer = self.ask({"events": 0})
+            if answer is None:  # it crashed with its server
+                continue
+            own = hashlib.sha256((self.job / "app" / "config" / NAME).read_bytes()).hexdigest()
+            self.other = None if answer.get("settings") == own else job
             return True
-        if answer is not None:
-            self.other = self._job_id
         self._job_id = None
-        return answer is not None
+        return False
 
     def running_jobs(self) -> list[str]:
         """The ids of the jobs that run, as FLARE's server says: one that crashed with it may be among them."""
-        return [str(job["job_id"]) for job in self.session().list_jobs() if str(job["status"]) == "RUNNING"]
+        jobs = bounded(self.session().list_jobs)
+        return [str(job["job_id"]) for job in jobs if str(job["status"]) == "RUNNING"]
 
     def stop(self) -> list[str]:
         """End the jobs that run; which those were."""
         ended = []
         for job in self.running_jobs():
             with suppress(Exception):  # one of a server that crashed
-                self.session().abort_job(job)
+                bounded(partial(self.session().abort_job, job))
                 ended.append(job)
         return ended
 
     def present(self) -> set[str]:
         """The sites that are connected."""
-        return {client.name for client in self.session().get_system_info().client_info}
+        return {client.name for client in self._clients()}
+
+    def _clients(self) -> list[Any]:
+        found: list[Any] = bounded(self.session().get_system_info).client_info
+        return found
 
     def returned(self, silent: set[str]) -> set[str]:
         """Of the sites that do not answer in the running job, those whose machines do: they were started again."""
         if not silent or time.monotonic() - self._sent < GRACE:  # a job is given its time
             return set()
         try:
-            heard = {one.name: float(one.last_connect_time) for one in self.session().get_system_info().client_info}
+            heard = {one.name: float(one.last_connect_time) for one in self._clients()}
         except Exception:
             self.forget()
             return set()
@@ -119,18 +146,23 @@ class Driver:
 
     def ask(self, data: dict[str, Any]) -> dict[str, Any] | None:
         """What the running job says of itself; None where none answers."""
-        if self._session is None or self._job_id is None:
+        session, job = self._session, self._job_id
+        if session is None or job is None:
             return None
-        with suppress(Exception):  # it has not begun, or is over
-            answer: dict[str, Any] = self._session.do_app_command(self._job_id, STATUS, data)
+        try:
+            answer: dict[str, Any] = bounded(lambda: session.do_app_command(job, STATUS, data))
             return answer
+        except TimeoutError:
+            self.forget()
+        except Exception:  # it has not begun, or is over
+            return None
         return None
 
     def resubmit(self) -> None:
         """End the job, since a site has come back and a running job does not take it in."""
         if self._session is not None and self._job_id is not None:
             try:
-                self._session.abort_job(self._job_id)
+                bounded(partial(self._session.abort_job, self._job_id))
             except Exception:
                 self.forget()
 
@@ -141,7 +173,7 @@ class Driver:
         if self._session is not None:
             session, self._session = self._session, None
             with suppress(Exception):
-                session.close()
+                bounded(session.close, 5.0)
 
     def session(self) -> Any:
         """FLARE's session with the server, opened where there is none."""
@@ -149,13 +181,15 @@ class Driver:
 
         if self._session is None:
             with redirect_stdout(StringIO()):
-                self._session = new_secure_session(ADMIN, str(self.admin), timeout=5.0, auto_login_max_tries=1)
+                self._session = bounded(
+                    lambda: new_secure_session(ADMIN, str(self.admin), timeout=5.0, auto_login_max_tries=1)
+                )
         return self._session
 
     @staticmethod
     def _outcome(session: Any, job: str) -> dict[str, Any] | None:
         """What a job that is over wrote about the run, where FLARE still has it."""
         with suppress(Exception), TemporaryDirectory() as scratch, redirect_stdout(StringIO()):
-            place = Path(session.download_job_result(job, scratch))
+            place = Path(bounded(lambda: session.download_job_result(job, scratch)))
             return next((end for path in place.rglob(OUTCOME) if (end := outcome(path.parent))), None)
         return None

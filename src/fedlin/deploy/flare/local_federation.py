@@ -33,7 +33,8 @@ class LocalFederation:
         self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None
     ) -> dict[str, Any]:
         """Run to the end; how it ended. `watch` sees every look at the run, `say` gets what a person should read."""
-        self.server.stop()
+        everyone = [self.server, *self.sites.values()]
+        stop_all(everyone)  # what a crash left behind
         check_port(self.project.server)
         kits = [self.project.server, self.project.admin, *map(self.project.site, self.project.sites)]
         check_same_authority(kits)
@@ -43,13 +44,12 @@ class LocalFederation:
         screen = Screen(say)
         screen.tell(f"starting the server and {len(self.sites)} sites on this machine")
         try:
-            self.server.start()
-            for site in self.sites.values():
-                site.start()
+            for process in everyone:
+                process.launch()
             return self._attend(watch, screen)
         finally:
             self.driver.forget()
-            stop_all([self.server, *self.sites.values()])
+            stop_all(everyone)
 
     def _attend(self, watch: Watch, screen: Screen) -> dict[str, Any]:
         seen, submitted, revived, asked = -1, 0, 0, 0.0

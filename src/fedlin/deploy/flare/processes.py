@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +13,7 @@ import psutil
 from fedlin.deploy.flare.authority import ORGANISATION
 from fedlin.deploy.flare.kits import Kind, configure
 from fedlin.engines.checkpoint import private
-
-PROGRAM = "FEDLIN_PROGRAM"  # read by fedlin.transports.flare, which cannot be imported without FLARE
+from fedlin.transports.transport import PROGRAM
 
 PROGRAMS: Mapping[Kind, str] = {
     "server": "fedlin.deploy.flare.programs:run_server",
@@ -40,6 +39,10 @@ class Process:
     def start(self) -> None:
         """Start, after ending whatever a crash left behind."""
         self.stop()
+        self.launch()
+
+    def launch(self) -> None:
+        """Start, where nothing of an earlier time is left."""
         self.rotate_logs()
         configure(self.kit, self.kind)
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
@@ -78,7 +81,7 @@ class Process:
 
     def members(self) -> list[psutil.Process]:
         """Everything that runs for this kit, orphans included."""
-        return [process for process in psutil.process_iter() if _marked(process, str(self.kit))]
+        return members_of([self])[self]
 
     def stop(self) -> None:
         """End them all and wait until they are gone."""
@@ -87,27 +90,37 @@ class Process:
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
         _, left = psutil.wait_procs(left, timeout=3.0)
-        for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=10.0)
+        _kill(left)
+        self.forget()
+
+    def forget(self) -> None:
+        """The process has ended."""
         if self._process is not None:
             self._process.wait()
             self._process = None
 
 
-def stop_all(processes: list[Process]) -> None:
-    """End several at once, so that the slowest decides and not the sum."""
-    for process in processes:
-        for member in process.members():
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-    for process in processes:
-        process.stop()
+def members_of(processes: Sequence[Process]) -> dict[Process, list[psutil.Process]]:
+    """Everything that runs for each of them, found by one look at all processes of this machine."""
+    by_mark: dict[str, list[psutil.Process]] = {str(process.kit): [] for process in processes}
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            mark = one.environ().get(MARK)
+            if mark in by_mark:
+                by_mark[mark].append(one)
+    return {process: by_mark[str(process.kit)] for process in processes}
 
 
-def _marked(process: psutil.Process, mark: str) -> bool:
-    try:
-        return bool(process.environ().get(MARK) == mark)
-    except psutil.Error:
-        return False
+def stop_all(processes: Sequence[Process]) -> None:
+    """End several at once and without a word, so that the slowest decides and not the sum."""
+    while left := [one for members in members_of(processes).values() for one in members]:
+        _kill(left)
+    for process in processes:
+        process.forget()
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=10.0)

@@ -107,7 +107,10 @@ def attend(project: Project, say: Say) -> dict[str, Any]:
             if driver.awaited:
                 screen.tell(f"waiting for {driver.awaited}")
             elif running and (back := _show(driver, screen, events)):
-                screen.tell(f"{', '.join(sorted(back))} is back: the job is sent again, and goes on with it")
+                are = "is" if len(back) == 1 else "are"
+                screen.tell(
+                    f"{', '.join(sorted(back))} {are} back: the job is sent again, and goes on from where it was"
+                )
                 driver.resubmit()
             time.sleep(_POLL)
         return driver.outcome or {"status": "done"}

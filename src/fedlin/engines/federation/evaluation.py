@@ -55,14 +55,19 @@ class Evaluation:
 class Evaluator:
     """Asks for evaluations, and remembers the best model; with a folder also over a restart of the server."""
 
-    def __init__(self, session: Session, evaluation: Evaluation | None, folder: Path | None) -> None:
+    def __init__(
+        self, session: Session, evaluation: Evaluation | None, folder: Path | None, central: str | None = None
+    ) -> None:
         self.session = session
         self.evaluation = evaluation
         self.path = None if folder is None else folder / BEST
         self.best: BestModel | None = None
         self._fruitless = 0
-        if evaluation is not None and evaluation.best is not None and self.path is not None:
-            self.best = self._read(evaluation.best)
+        # The metric that decides: one of the clients', or else one that the server takes itself.
+        self.central = central if evaluation is None or evaluation.best is None else None
+        decisive = self.central if evaluation is None else evaluation.best or self.central
+        if decisive is not None and self.path is not None:
+            self.best = self._read(decisive)
 
     def after_round(self) -> bool:
         """Evaluate if it is time; whether the run is to end."""
@@ -73,12 +78,17 @@ class Evaluator:
         if evaluation.best is None or evaluation.best not in mean:
             return False
         value = mean[evaluation.best]
-        if self.best is None or self.best.round > played or evaluation.better(value, self.best.value):
-            self.best, self._fruitless = BestModel(played, value, self.session.progress.x), 0
-            self._write(evaluation.best)
-        else:
-            self._fruitless += 1
+        self._fruitless = 0 if self.consider(evaluation.best, value, evaluation) else self._fruitless + 1
         return evaluation.patience is not None and self._fruitless >= evaluation.patience
+
+    def consider(self, metric: str, value: float, evaluation: Evaluation) -> bool:
+        """Keep the model if its metric is the best so far; whether it is."""
+        played = self.session.progress.round
+        if self.best is not None and self.best.round <= played and not evaluation.better(value, self.best.value):
+            return False
+        self.best = BestModel(played, value, self.session.progress.x)
+        self._write(metric)
+        return True
 
     def _evaluate(self) -> dict[str, float]:
         """Ask everyone for its metrics: Σ v_i m_i / Σ v_i, with v_i the clients' own weights, over those who answer."""

@@ -19,6 +19,7 @@ from fedlin.result import Status
 
 Array = NDArray[Any]
 LOG = "log.jsonl"
+METRICS_EVENT = "metrics"  # what the server found on data of its own
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
 NORMS = tuple(column.name for column in FEDERATION if not column.sums)
 
@@ -90,6 +91,18 @@ class FederationResult:
         return len(self.move) - 1
 
     @property
+    def metrics(self) -> dict[str, Array]:
+        """The server's own metrics by name, an entry for each round as in every array; NaN where none were taken."""
+        found: dict[str, Array] = {}
+        for event in self.events:
+            if event["event"] != METRICS_EVENT or event["round"] > self.rounds:
+                continue
+            for name, value in event.items():
+                if name not in ("event", "round", "time"):
+                    found.setdefault(name, np.full(self.rounds + 1, np.nan))[event["round"]] = value
+        return found
+
+    @property
     def evaluations(self) -> list[dict[str, Any]]:
         """The weighted means of the clients' metrics and each client's own, in the order of the rounds."""
         return [event for event in self.events if event["event"] == "evaluation"]
@@ -124,7 +137,7 @@ def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:
     return [line for line in read_lines(path, last) if is_log_line(line)]
 
 
-_NUMBERS = ("move", "seconds", "attempts", *SUMS)
+_NUMBERS = ("move", "seconds", "attempts", "bytes_up", "bytes_down")
 
 
 def is_log_line(line: Any) -> bool:
@@ -149,7 +162,7 @@ def is_log_line(line: Any) -> bool:
 
 
 def _is_event(line: dict[str, Any]) -> bool:
-    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client", "kind", "why")}
+    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client",)}
     whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
     whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
     whole = whole and _is_dict_of_numbers(line.get("weights", {})) and _is_list_of_names(line.get("clients", []))
@@ -189,7 +202,7 @@ class RoundLog:
         for line in read_log(self.path):
             if "event" in line:
                 self.events.append(line)
-            elif line["round"] <= rounds:
+            elif line["round"] <= rounds and all(is_finite(line.get(name)) for name in SUMS):
                 self.lines[line["round"]] = line
 
     def forget_after(self, number: int) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.engines.federation.attempt import Diverged, PlayedRound, attempt_round
-from fedlin.engines.federation.evaluation import Evaluator
+from fedlin.engines.federation.central_metrics import CentralMetrics
+from fedlin.engines.federation.evaluation import Evaluation, Evaluator
 from fedlin.engines.federation.membership import Membership
 from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.rollback import go_back, watch_norms
@@ -23,7 +24,12 @@ OnRound = Callable[[int, Array, dict[str, Any]], object]
 
 
 def play_rounds(
-    session: Session, membership: Membership, evaluator: Evaluator, stop: float | None, on_round: OnRound | None
+    session: Session,
+    membership: Membership,
+    evaluator: Evaluator,
+    stop: float | None,
+    on_round: OnRound | None,
+    central: CentralMetrics | None = None,
 ) -> Status:
     """Play what is left of a run; how it ended."""
     clock = _Clock(session.round_log.last("seconds"))
@@ -40,6 +46,13 @@ def play_rounds(
                 go_back(session)
                 return "diverged"
             line = _commit(session, played, attempts, clock)
+            if central is not None:
+                values = central.after_round(session)
+                line = {**line, **values}
+                if evaluator.central in values:
+                    evaluator.consider(evaluator.central, values[evaluator.central], Evaluation())
+                if central.reached(values):
+                    return "stopped"
             enough = on_round is not None and on_round(progress.round, progress.x, line) is True
             enough |= evaluator.after_round()
             if enough or (stop is not None and line["move"] <= stop):

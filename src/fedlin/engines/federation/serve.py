@@ -14,6 +14,7 @@ from fedlin.audit import AuditTrail
 from fedlin.checks import finite, positive, positive_integer
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest, open_folder
+from fedlin.engines.federation.central_metrics import central_metrics
 from fedlin.engines.federation.evaluation import Evaluation, Evaluator
 from fedlin.engines.federation.exchange import Exchange
 from fedlin.engines.federation.handshake import Handshake
@@ -27,9 +28,12 @@ from fedlin.engines.federation.secret import secret_words
 from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
 from fedlin.engines.federation.session import Session
 from fedlin.engines.simulation.run import check_seed
+from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
+from fedlin.problems.metrics import Metric
+from fedlin.problems.problem import Problem
 from fedlin.result import Status
 from fedlin.transports.transport import Transport
 
@@ -54,8 +58,12 @@ def serve(
     name: str = "",
     evaluation: Evaluation | None = None,
     audit: AuditTrail | None = None,
-    stop: float | None = None,
+    stop: float | Stop | None = None,
     on_round: OnRound | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    test: Any = None,
+    every: int = 1,
+    model: Problem | None = None,
 ) -> FederationResult:
     """Run the rounds of a federation with the clients a transport reaches.
 
@@ -77,8 +85,13 @@ def serve(
         name: What tells this run from another one with the same settings.
         evaluation: When the clients measure the model on data of their own, and what follows from it.
         audit: Where to write down rounds and events a second time, in lines that cannot be changed unseen.
-        stop: The run ends early once a round moves the model by at most this.
+        stop: The run ends early once a round moves the model by at most this; or a `Stop` of the server's metrics.
         on_round: Called as on_round(rounds played, x, measures) after every round; True ends the run.
+        metrics: Functions (model, batch) by name that the server takes on data of its own, as in `simulate`; the model
+            with the highest first one is kept and delivered, unless `evaluation` names a metric.
+        test: What they are taken on.
+        every: Rounds from one such evaluation to the next.
+        model: A problem whose `model` the metrics take, such as `from_loss` with any data; flat models unless given.
 
     Returns:
         The model, what every round cost, who was counted and what happened. A run that diverges goes back to the model
@@ -104,7 +117,11 @@ def serve(
     policy.check(algorithm)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
         raise ArgumentError(f"evaluation = {evaluation!r} is not allowed: give a fedlin Evaluation.")
-    if stop is not None:
+    limits = stop.limits if isinstance(stop, Stop) else {}
+    central = central_metrics(metrics, test, every, model, start, limits)
+    if isinstance(stop, Stop):
+        stop = None
+    elif stop is not None:
         positive("stop", stop)
     if isinstance(expect, str):
         raise ArgumentError(f"expect = {expect!r} is not allowed: give a number of clients, or a list of their names.")
@@ -144,8 +161,8 @@ def serve(
             session.round_log.resume(progress.round)
             session.round_log.note("resumed", progress.round, rounds=rounds)
             greet_again(session)
-        evaluator = Evaluator(session, evaluation, place)
-        status = play_rounds(session, Membership(session, place), evaluator, stop, on_round)
+        evaluator = Evaluator(session, evaluation, place, None if central is None else central.names[0])
+        status = play_rounds(session, Membership(session, place), evaluator, stop, on_round, central)
         if status in ("done", "stopped"):
             evaluator.deliver()
         return _result(session, evaluator, status)

@@ -15,7 +15,7 @@ from fedlin.core import Algorithm
 from fedlin.engines import checkpoint
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.roster import Roster
-from fedlin.errors import DamagedError
+from fedlin.errors import CheckpointError, DamagedError
 
 RECENT = 3  # checkpoints that are kept whatever their rounds
 
@@ -108,6 +108,8 @@ class ServerCheckpoints:
                     return self._restore(arrays)
             except DamagedError as cause:
                 damaged = cause
+            except CheckpointError:  # of another run
+                raise
             except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
                 damaged = DamagedError(f"{path} is whole, and does not hold a server's state.")
         if damaged is not None:

@@ -1,5 +1,7 @@
-"""A run in chunks of clients: data and states stay on the host, and the device holds two chunks of them at a time.
+"""A run in chunks of clients: data and states stay on the host, and the device holds a few chunks of them at a time.
 
+While the device works on one chunk the host reads the next, be it of the same round or of the next one, and takes back
+the states of the one before.
 The host's arrays may be memory-mapped files: a round reads the rows of those who take part and no others.
 """
 
@@ -35,7 +37,7 @@ from fedlin.engines.simulation.run import Run
 from fedlin.layout import choose_block, count_bytes, of_clients, one_pass_block
 from fedlin.memory import PART, WHOLE, check_fits, device_memory
 from fedlin.problems.objective import Data, Objective
-from fedlin.problems.problem import Optimum, Sums, measure, survey
+from fedlin.problems.survey import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
 Array = NDArray[Any]
@@ -73,6 +75,15 @@ def split(numbers: Array, weights: Array, size: int) -> list[Chunk]:
     return chunks
 
 
+class ComingRound(NamedTuple):
+    """Who takes part in a round, how they count, and the first chunk of them, on its way to the device."""
+
+    number: int
+    chunks: list[Chunk]
+    weighting: Weighting
+    first: tuple[ClientArrays, Vector]
+
+
 class RoundInputs(NamedTuple):
     """What every program of a round is told."""
 
@@ -103,6 +114,7 @@ class Chunked:
         self.status = np.array([STOPPED if run.reached(first) else RUNNING], np.int32)
         self._totals = run.totals(run.eta)
         self._compiled: set[bool] = set()
+        self._coming: ComingRound | None = None
 
     @property
     def running(self) -> bool:
@@ -111,15 +123,14 @@ class Chunked:
 
     def advance(self, most: int) -> Records:
         """Play one round."""
-        run, who = self.run, self._who()
-        weighting = weigh(run.problem.weights[who], self._totals)
-        chunks = split(who, weighting.each, self.chunk)
+        run = self.run
+        coming = self._coming if self._coming and self._coming.number == self.done else self._prepare(self.done)
         opening = self.done == 0 and run.algorithm.opening is not None
         if opening not in self._compiled:  # on chunks of which nothing is kept, so that the clock sees rounds only
             self._compiled.add(opening)
-            self._play(chunks[:2], weighting, opening, keep=False)
+            self._play(coming._replace(chunks=coming.chunks[:2]), opening, keep=False)
         began = time.perf_counter()
-        self.server, calls, training = self._play(chunks, weighting, opening, keep=True)
+        self.server, calls, training = self._play(coming, opening, keep=True)
         self.done += 1
         x = np.asarray(self.server.x)
         due = run.every > 0 and (self.done % run.every == 0 or self.done == run.rounds)
@@ -131,21 +142,29 @@ class Chunked:
         self.status[0] = self.logs[0].extend(records, seconds)
         return records
 
-    def _who(self) -> Array:
-        """The numbers of the clients that take part in this round, in order."""
+    def _prepare(self, number: int) -> ComingRound:
+        """The round of this number; its draws depend on nothing that was played, so that it can be made ready early."""
+        who = self._who(number)
+        weighting = weigh(self.run.problem.weights[who], self._totals)
+        chunks = split(who, weighting.each, self.chunk)
+        return ComingRound(number, chunks, weighting, self._load(chunks[0], number))
+
+    def _who(self, number: int) -> Array:
+        """The numbers of the clients that take part in a round, in order."""
         run, clients = self.run, self.run.problem.clients
         if run.present is not None:
-            return np.flatnonzero(run.present[self.done])
+            return np.flatnonzero(run.present[number])
         if run.cohort is None:
             return np.arange(clients)
-        return np.asarray(_drawing(clients, run.cohort)(np.uint32(run.seed), np.int32(self.done)))
+        return np.asarray(_drawing(clients, run.cohort)(np.uint32(run.seed), np.int32(number)))
 
-    def _play(self, chunks: list[Chunk], weighting: Weighting, opening: bool, keep: bool) -> tuple[State, Array, Array]:
+    def _play(self, coming: ComingRound, opening: bool, keep: bool) -> tuple[State, Array, Array]:
         """The server's state after the round, the wide_sum of its gradients and the training loss.
 
         The clients' states change in place.
         """
         algorithm, dtype = self.run.algorithm, self.run.problem.dtype
+        chunks, weighting = coming.chunks, coming.weighting
         numbers = {name: np.asarray(value, dtype) for name, value in self.run.numbers.items()}
         inputs = RoundInputs(numbers, np.uint32(self.run.seed), np.int32(self.done))
         of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
@@ -153,14 +172,14 @@ class Chunked:
         server, calls = self.server, []
         seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
         states = [chunk.take(self.states) for chunk in chunks]
-        held = self._load(chunks[0]) if len(chunks) == 1 else None
+        single, first = len(chunks) == 1, coming.first
         for clients_part, server_part in _programs(
             structure(algorithm), opening, self.client_program, len(algorithm.phases_in(opening))
         ):
             mean = None
             for number, chunk in enumerate(chunks):
-                # The device works on one chunk while the host reads the next and takes back the one before.
-                clients, weights = held or self._load(chunk)
+                clients, weights = first or self._load(chunk, self.done)
+                first = coming.first if single else None
                 clients = clients._replace(state=states[number])
                 given = (inputs, server, clients, weights, np.int32(chunk.used))
                 if not keep:
@@ -171,19 +190,24 @@ class Chunked:
                 calls.append(taken)
                 if number > 0:
                     states[number - 1] = jax.tree.map(np.array, states[number - 1])
-            states[-1] = jax.tree.map(np.array, states[-1])
+            if not single:
+                states[-1] = jax.tree.map(np.array, states[-1])
             server = server_part(inputs, server, mean, of_all, eta)
         if keep:
+            jax.tree.map(lambda leaf: leaf.copy_to_host_async(), states[-1] if single else ())
+            self._coming = self._prepare(self.done + 1) if self.done + 1 < self.run.rounds else None
             for chunk, new in zip(chunks, states, strict=True):
                 rows = chunk.numbers[: chunk.used]
-                jax.tree.map(lambda old, new, rows=rows: old.__setitem__(rows, new[: len(rows)]), self.states, new)
+                jax.tree.map(
+                    lambda old, new, rows=rows: old.__setitem__(rows, np.asarray(new)[: len(rows)]), self.states, new
+                )
         training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
         return server, np.sum(calls, axis=0), np.sum(training, axis=0)
 
-    def _load(self, chunk: Chunk) -> tuple[ClientArrays, Vector]:
-        """A chunk's clients and their weights on the device, without their states."""
+    def _load(self, chunk: Chunk, number: int) -> tuple[ClientArrays, Vector]:
+        """A chunk's clients in a round and their weights on the device, without their states."""
         problem, dtype = self.run.problem, self.run.problem.dtype
-        tau, eta = (a[self.done] if a.ndim == 2 else a for a in (self.run.tau, self.run.eta))
+        tau, eta = (a[number] if a.ndim == 2 else a for a in (self.run.tau, self.run.eta))
         data, noise, tau, eta = chunk.take((problem.data, problem.noise, tau, eta))
         clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None)
         placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))

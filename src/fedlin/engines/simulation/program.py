@@ -18,7 +18,7 @@ from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
-from fedlin.problems.problem import in_closed_form, measure, survey, views
+from fedlin.problems.survey import in_closed_form, measure, survey, views
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged

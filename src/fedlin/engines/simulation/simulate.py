@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive_integer
-from fedlin.columns import headline
+from fedlin.columns import TRAINING, headline
 from fedlin.core import Algorithm, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
@@ -298,7 +298,9 @@ def _call(
     """Call back for every round since `before`; the round a callback asked to end at, if any."""
     if not callbacks or log.rounds == before:
         return None
-    rows = {name: chunks[-1] for name, chunks in log.columns.items()}
+    # A training loss that no gradient came with is no column of the result either.
+    unknown = {TRAINING} if np.all(np.isnan(log.columns[TRAINING][-1])) else set()
+    rows = {name: chunks[-1] for name, chunks in log.columns.items() if name not in unknown}
     wants_model = [_takes_three(callback) for callback in callbacks]
     for offset in range(log.rounds - before):
         given: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]

@@ -1,6 +1,6 @@
 """Computes the table of certified steps that ships with the package, and proves every row of it.
 
-For each range of κ and several steps η̄ it seeks slopes a, b, c that serve all numbers of local steps, the loss ε and
+For each range of κ and a step η̄ it seeks slopes a, b, c that serve all numbers of local steps, the loss ε and
 the surplus s of every τ up to 100, as `client_bound` defines them; then it proves each of these bounds in exact
 arithmetic.
 """
@@ -8,24 +8,44 @@ arithmetic.
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from fractions import Fraction
 from itertools import pairwise
-from math import ceil, floor, log
+from math import ceil
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedlin.theory.certified import LAST_STEPS
+from fedlin.theory.certified_steps import LAST_STEPS
 from fedlin.theory.exact.client_bound import ClientBounds, CommonStep, Slopes, prove_client
 from fedlin.theory.exact.semidefinite import SolverError
 
-# Where ranges of κ meet, by the least number of local steps that must lack nothing. A finer division loses less inside
-# of its ranges, and takes longer.
-_COARSE = ("1.5", "2", "3", "5", "10", "25", "100", "1000000")
-_FINE = (
-    *("1.5", "1.75", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
-    *("70", "100", "200", "500", "2000", "1000000"),
+
+class Series(NamedTuple):
+    """Rows for neighbouring ranges of κ."""
+
+    first: int  # the least number of local steps that must lack nothing
+    edges: tuple[str, ...]  # where the ranges meet
+    steps: tuple[str, ...]  # η̄L in each
+
+
+# The steps are the fastest of several that were tried. A finer division loses less inside of its ranges, and takes
+# longer.
+SERIES = (
+    Series(1, ("1.5", "3", "10", "30", "100", "1000000"), ("1.1", "1.3", "1.7", "1.8", "1.7")),
+    Series(2, ("1.5", "3", "5", "10", "25", "100", "1000000"), ("2.2", "2.82", "3.133", "3.418", "3.615", "3.4")),
+    Series(
+        4,
+        (
+            *("1.5", "2", "2.5", "3", "3.5", "4", "5", "6", "8", "10", "12.5", "16", "20", "25", "32", "40", "50"),
+            *("70", "100", "1000000"),
+        ),
+        (
+            *("4.6", "4", "4", "4", "4.2", "4.4", "4.6", "4.6", "4.8", "5", "5.2", "5.2", "5.4", "5.4", "5.4", "5.6"),
+            *("5.6", "5.6", "5.4"),
+        ),
+    ),
 )
-EDGES = {1: _COARSE, 2: _COARSE, 3: _COARSE, 4: _FINE}
 SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for all while slopes are sought
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
@@ -39,41 +59,23 @@ Row = dict[str, Any]
 def build(finished: Path, jobs: int = 1) -> list[Row]:
     """The rows of the table; those in the file `finished` are taken from it, and new ones are added to it."""
     known = [json.loads(line) for line in finished.read_text().splitlines()] if finished.exists() else []
-    done = {(*row["kappa"], row["eta_bar"]): row for row in known}
-    firsts, ranges = zip(*((first, pair) for first, edges in EDGES.items() for pair in pairwise(edges)), strict=True)
-    with ProcessPoolExecutor(jobs) as pool:
-        steps = list(zip(ranges, pool.map(fastest_step, ranges, firsts), firsts, strict=True))
-        missing = [step for step in steps if (*step[0], decimal(step[1])) not in done]
-        for row in pool.map(certify_step, *zip(*missing, strict=True)) if missing else ():
+    done = {(*row["kappa"], Fraction(row["eta_bar"])): row for row in known}
+    planned = [
+        (pair, Fraction(eta_bar), series.first)
+        for series in SERIES
+        for pair, eta_bar in zip(pairwise(series.edges), series.steps, strict=True)
+    ]
+    missing = [step for step in planned if (*step[0], step[1]) not in done]
+    with ExitStack() as stack:
+        # A fresh interpreter each: JAX's threads do not survive a fork.
+        pool = stack.enter_context(ProcessPoolExecutor(jobs, get_context("spawn"))) if jobs > 1 else None
+        each = map if pool is None else pool.map
+        for row in each(certify_step, *zip(*missing, strict=True)) if missing else ():
             with finished.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            done[*row["kappa"], row["eta_bar"]] = row
-    rows = [done[*pair, decimal(eta_bar)] for pair, eta_bar, _ in steps]
+            done[*row["kappa"], Fraction(row["eta_bar"])] = row
+    rows = [done[*pair, eta_bar] for pair, eta_bar, _ in planned]
     return sorted(rows, key=lambda row: (float(row["kappa"][0]), float(row["eta_bar"])))
-
-
-def fastest_step(kappa: tuple[str, str], first: int) -> Fraction:
-    """The step with the fastest rate for a range of κ, where clients with `first` local steps lack nothing."""
-    low, high = (1 / Fraction(edge) for edge in reversed(kappa))
-    rates = {}
-    for eta_bar in steps_tried(first, high):
-        step = CommonStep((low, high), eta_bar)
-        try:
-            loss = proof_loss(sought_loss(least_loss(step, served_from(first))))
-        except SolverError:
-            continue
-        kept = 1 - (1 - float(loss)) * (1 - float(step.full_factor(first, low)))
-        rates[eta_bar] = -log(kept)
-    return max(rates, key=lambda eta_bar: rates[eta_bar])
-
-
-def steps_tried(first: int, high: Fraction) -> list[Fraction]:
-    """The η̄L among which the fastest is sought; `high` is the largest μ/L."""
-    if first <= 2:  # nothing above 2τ/(1 + μ/L) holds for these
-        limit = 2 * first / (1 + high)
-        return [Fraction(floor(10 * share * limit), 1000) for share in (70, 80, 88, 94, 100)]
-    few, many = ("3", "3.4", "3.8", "4.2", "4.6"), ("3.5", "4", "4.2", "4.4", "4.6", "4.8", "5", "5.2", "5.4", "5.6")
-    return [Fraction(eta_bar) for eta_bar in (few if first == 3 else many)]
 
 
 def served_from(first: int) -> tuple[int, ...]:

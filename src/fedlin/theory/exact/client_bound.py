@@ -70,7 +70,7 @@ def local_path(tau: int, eta_bar: Fraction, mu: Fraction) -> LocalPath:
     points += [TracePoint(x, v, value_of(number)) for number, (x, v) in enumerate(zip(places, gradients, strict=False))]
     pairs = [pair for number in range(1, tau + 1) for pair in ((0, number), (number, 0))]
     pairs += [pair for number in range(1, tau) for pair in ((number, number + 1), (number + 1, number))]
-    pairs += [(number, 1) for number in range(3, tau + 1)]  # those of (1, number) would gain nothing
+    pairs += [pair for number in range(3, tau + 1) for pair in ((1, number), (number, 1))]
     return LocalPath(space, z, d, gradients[0], p, places[-1], points, pairs)
 
 

@@ -123,14 +123,6 @@ class Space:
                 rows[row] += float(value) * rows[earlier]
         return rows
 
-    def trace(self) -> "GramForm":
-        """The trace of the Gram matrices in those coordinates."""
-        total = GramForm()
-        for (gram, row), offset in self._offsets.items():
-            apart = SymbolicVector({(gram, row): Fraction(1)}, self) - offset
-            total = total + self._scales[gram][row] ** -2 * squared(apart)
-        return total
-
     def _new(self, gram: int, near: "SymbolicVector | None", scale: float | None = None) -> "SymbolicVector":
         place = (gram, self.sizes[gram])
         self.sizes[gram] += 1

@@ -32,7 +32,6 @@ from fedlin.theory.exact.worst_function import Embedding, client_data, piecewise
 MEASURES = ("distance", "gap", "gradient")
 MOST_POINTS = 42  # of one client; beyond them a program takes minutes
 _SLACKS = (1e-7, 1e-6, 1e-5, 5e-5)  # how much more than the solver's factor is proved, as a part of it
-_LESS = (1e-5, 4e-5)  # by how much functions of fewer dimensions may fall short, as a part of the factor
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class WorstCase:
             raise ArgumentError(
                 "worst functions are built for methods without compressors, on smooth functions or quadratics."
             )
-        solution = self._fewest_dimensions
+        solution = self._solution
         embedding = Embedding(self._trace.space, solution.grams[0])
         data = client_data(self._trace, embedding, solution.values[0])
         build = quadratic_functions if isinstance(self.functions, Quadratics) else piecewise_quadratic
@@ -134,22 +133,6 @@ class WorstCase:
             except SolverError as cause:
                 failure = cause
         raise SolverError(f"the factor {self.solved:.6g} could not be proved: {failure}") from failure
-
-    @cached_property
-    def _fewest_dimensions(self) -> Solution:
-        """Gram matrices of nearly the same ratio whose trace is least, which makes most of their eigenvalues zero."""
-        space = self._trace.space
-        for less in _LESS:
-            program = SemidefiniteProgram()
-            reward = program.unknown(cost=-self.solved * (1 - less), nonnegative=True)
-            price = program.unknown(cost=1.0, nonnegative=True)
-            terms = [(reward, -1 * self._after), (price, self._before)]
-            program.require(space, space.trace(), terms + self._known.multipliers(program))
-            try:
-                return program.solve()
-            except SolverError:
-                continue
-        return self._solution
 
 
 def worst_case(

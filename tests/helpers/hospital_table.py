@@ -1,6 +1,6 @@
 """A table as hospitals keep them: unequal sites, units from 10⁻³ to 10⁶, missing values, text, three outcomes.
 
-`python tests/helpers/hospitals.py hospitals.csv` writes it.
+`python tests/helpers/hospital_table.py hospitals.csv` writes it.
 """
 
 import csv

@@ -45,9 +45,9 @@ class Study:
         if run.status == "diverged" or run.gap[-1] > run.gap[0]:
             return f"{name} diverged: after {run.rounds} rounds it is farther away than it began. Take a smaller step."
         reached = first(run.gap, float(TARGET))
-        told = f"{TARGET} not reached" if reached is None else f"{TARGET} reached in round {reached}"
+        target = f"{TARGET} not reached" if reached is None else f"{TARGET} reached in round {reached}"
         sent = f"{run.bytes[-1] / 1e6:.3g} MB sent"
-        return f"{name}: f(x) - f* = {run.gap[-1]:.2g} after {run.rounds} rounds; {told}; {sent}."
+        return f"{name}: f(x) - f* = {run.gap[-1]:.2g} after {run.rounds} rounds; {target}; {sent}."
 
     @property
     def explanation(self) -> str:
@@ -104,25 +104,25 @@ def _methods(settings: Sliders) -> dict[str, Algorithm[Any, Any]]:
     return {FEDLIN: chosen, "FedLin, whole messages": METHODS[FEDLIN], FEDAVG: METHODS[FEDAVG]}
 
 
-def figure(found: Study) -> Figure:
+def figure(result: Study) -> Figure:
     """The chosen measure of every run along the chosen axis, and the bound.
 
     >>> [curve.kind for curve in figure(study(Sliders(clients=2))).panels[0].curves]
     ['measured', 'measured', 'theory']
     """
-    settings = found.settings
+    settings = result.settings
     curves = [
         Curve(label, _along(run, settings.axis), _near(getattr(run, settings.measure)))
-        for label, run in found.runs.items()
+        for label, run in result.runs.items()
     ]
-    if found.bound is not None:
-        along = _along(found.runs[FEDLIN], settings.axis)
-        curves.append(Curve(f"bound of {found.theorem.name}", along, found.bound, kind="theory"))
+    if result.bound is not None:
+        along = _along(result.runs[FEDLIN], settings.axis)
+        curves.append(Curve(f"bound of {result.theorem.name}", along, result.bound, kind="theory"))
     panel = Panel("", AXES[settings.axis], MEASURES[settings.measure], tuple(curves))
     return Figure("playground", "The playground", (panel,))
 
 
-def plot(found: Study) -> "go.Figure":
+def plot(result: Study) -> "go.Figure":
     """The figure for the browser, for a page that is light or dark, as marimo is set.
 
     >>> plot(study(Sliders(clients=2))).data[-1].line.color == GREY
@@ -130,7 +130,7 @@ def plot(found: Study) -> "go.Figure":
     """
     from fedlin.report.plotly_figures import plots
 
-    (drawn,) = plots(figure(found))
+    (drawn,) = plots(figure(result))
     drawn.update_traces(line={"color": GREY}, selector={"meta": "theory"})
     drawn.update_xaxes(gridcolor=FAINT, linecolor=FAINT)
     drawn.update_yaxes(gridcolor=FAINT, linecolor=FAINT)

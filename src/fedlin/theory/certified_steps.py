@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import real
-from fedlin.errors import UnknownError
+from fedlin.errors import PlanError, UnknownError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
 Array = NDArray[np.float64]
 TABLE = "certified_steps.json"
 # Numbers of local steps that share a surplus, by the last of each.
-LAST_STEPS = (1, 2, 3, 4, 6, 9, 16, 100)
+LAST_STEPS = (1, 2, 3, 4, 6, 9, 16, 40, 100)
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,24 @@ class CertifiedStep:
         """R_i for each number of local steps."""
         low, high = 1 / self.kappa[1], 1 / self.kappa[0]
         part = (1 / kappa - low) / (high - low)
-        ends = [1 - (1 - self.loss) * -np.expm1(tau * np.log1p(-self.eta_bar * mu / tau)) for mu in (low, high)]
+        ends = [1 - (1 - self.loss) * _full_drop(self.eta_bar * mu / tau, tau) for mu in (low, high)]
         return np.asarray((1 - part) * ends[0] + part * ends[1])
 
     def spare(self, tau: NDArray[Any]) -> Array:
         """s_i for each number of local steps."""
         known = np.array([*self.surplus, -np.inf])
         return np.asarray(known[np.searchsorted(LAST_STEPS, tau)])
+
+    def serves(self, tau: NDArray[Any], share: Array) -> bool:
+        """Whether Σ w_i s_i ≥ 0, beyond what rounding could make of it."""
+        spare = self.spare(tau)
+        return bool(np.all(spare >= 0) or share @ spare >= _ROUNDING)
+
+
+def _full_drop(x: Array, tau: NDArray[Any]) -> Array:
+    """1 - (1 - x)^τ, without cancellation where x is small."""
+    small = np.minimum(x, 0.5)
+    return np.asarray(np.where(x <= 0.5, -np.expm1(tau * np.log1p(-small)), 1 - (1 - x) ** tau))
 
 
 class Chosen(NamedTuple):
@@ -97,6 +109,8 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
     steps = Plan(tau, 1.0).tau
     if steps.ndim < 2:
         return np.full(rounds, choose(kappa, steps, weights).factor)
+    if len(steps) < rounds:
+        raise PlanError(f"tau has {len(steps)} rows for {rounds} rounds: give one row a round.")
     return np.array([choose(kappa, row, weights).factor for row in steps[:rounds]])
 
 
@@ -110,7 +124,7 @@ def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Cho
     best = Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))
     covered = max(kappa, table()[0].kappa[0])  # functions of a smaller κ have this one too
     for row in table():
-        if row.kappa[0] <= covered <= row.kappa[1] and share @ row.spare(steps) >= 0:
+        if row.kappa[0] <= covered <= row.kappa[1] and row.serves(steps, share):
             factor = float(share @ row.factors(covered, steps)) ** 2
             if factor < best.factor:
                 best = Chosen(row.eta_bar, factor)

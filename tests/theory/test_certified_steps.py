@@ -14,7 +14,8 @@ import fedlin
 from fedlin import Plan, Stop, problems, simulate, theory
 from fedlin.errors import ArgumentError, PlanError, UnknownError
 from fedlin.problems.problem import Problem
-from fedlin.theory.certified import LAST_STEPS, TABLE, certified_factors, choose, stored_rows, table
+from fedlin.theory.certified_steps import LAST_STEPS, TABLE, certified_factors, choose, stored_rows, table
+from fedlin.theory.exact.build_table import SERIES, Series
 
 Array = NDArray[Any]
 
@@ -32,16 +33,24 @@ def test_the_table_is_small_and_needs_no_solver(monkeypatch: pytest.MonkeyPatch)
     assert theory.certified(50.0, [3, 7]).eta.shape == (2,)
 
 
-def test_ranges_of_the_condition_number_leave_no_gap() -> None:
-    edges = sorted({row.kappa for row in table()})
-    assert edges[0][0] == 1.5
-    assert edges[-1][1] == 1e6
-    assert all(this[1] == following[0] for this, following in pairwise(edges))
-    for pair in edges:  # each with a step for clients that all have many local steps, and one that serves everyone
-        rows = [row for row in table() if row.kappa == pair]
-        assert any(row.surplus[0] >= 0 for row in rows), pair
-        assert all(max(row.surplus[3:]) >= 0 for row in rows), pair
-        assert all(0 < row.loss < 0.12 for row in rows), pair
+@pytest.mark.parametrize("series", SERIES, ids=lambda series: f"from {series.first} steps on")
+def test_every_condition_number_has_a_step_that_serves_all_with_so_many_local_steps(series: Series) -> None:
+    ranges = list(pairwise(map(float, series.edges)))
+    assert ranges[0][0] == 1.5
+    assert ranges[-1][1] == 1e6
+    for pair, eta_bar in zip(ranges, series.steps, strict=True):
+        (row,) = [row for row in table() if row.kappa == pair and row.eta_bar == float(eta_bar)]
+        assert min(row.surplus[series.first - 1 :]) >= 0
+        assert 0 < row.loss < 0.15
+
+
+def test_rows_say_no_more_than_is_possible() -> None:
+    for row in table():
+        assert 0 < row.loss < 0.5
+        # A client with one local step gains nothing beyond 2/(1 + 1/κ), one with two nothing beyond twice that.
+        for count in (1, 2):
+            if row.eta_bar > 2 * count / (1 + 1 / row.kappa[0]):
+                assert row.surplus[count - 1] < 0
 
 
 @pytest.mark.parametrize("kappa", [1.6, 3.2, 11.0, 45.0, 300.0, 1e5])
@@ -216,6 +225,8 @@ def test_problems_that_have_no_certified_step_say_so() -> None:
         theory.certified(problems.minibatch(rows, 4), 3)
     with pytest.raises(PlanError, match="tau"):
         theory.certified(rows, 0)
+    with pytest.raises(PlanError, match="2 rows for 3 rounds"):
+        theory.bounds.certified(rows, [[1, 2], [2, 2]], rounds=3, distance0=1.0)
     with pytest.raises(PlanError, match="clients"):
         simulate(fedlin.fedlin(), rows, theory.certified(rows, [1, 2, 3]), 1)
 

@@ -1,0 +1,51 @@
+"""The operator's handbook says what was measured, and its commands and units are those that there are."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedlin.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+UNITS = sorted((ROOT / "examples" / "operate").glob("*.service"))
+
+
+def test_the_table_of_recovery_is_written_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil", reason="comes with fedlin[flare]")
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.delitem(sys.modules, "benchmarks", raising=False)
+    from benchmarks.federation_recovery import FAULTS, RESULTS, table
+
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert found["seconds"].keys() == FAULTS.keys()
+    assert table(found) in PAGE
+
+
+def test_every_command_named_is_there() -> None:
+    named = set(re.findall(r"fedlin federation ([a-z]+)", PAGE))
+    listed = CliRunner().invoke(app, ["federation", "--help"]).output
+    assert {"add", "remove", "renew", "run", "watch", "status", "readmit", "audit"} <= named
+    for command in named:
+        assert re.search(rf"^\s+{command}\s", listed, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
+    """And the command of each is one of ours."""
+    text = unit.read_text(encoding="utf-8")
+    (command,) = re.findall(r"^ExecStart=/opt/fedlin/bin/fedlin federation (\w+)", text, re.MULTILINE)
+    assert command in ("join", "watch")
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        pytest.skip("systemd-analyze is not here")
+    place = tmp_path / unit.name.replace("@.", "@north.")
+    place.write_text(text.replace("/opt/fedlin/bin/fedlin", sys.executable), encoding="utf-8")
+    done = subprocess.run([analyze, "verify", str(place)], capture_output=True, text=True, check=False, timeout=60)
+    said = [line for line in done.stderr.splitlines() if unit.name.split(".")[0] in line]
+    assert not said, said
