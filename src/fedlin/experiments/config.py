@@ -23,6 +23,7 @@ Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the 
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
 
 
+Tracked = Literal["tensorboard", "mlflow", "wandb"]
 METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
@@ -357,12 +358,8 @@ class ExperimentConfig(Section):
     checkpoint: Count | None = None
     evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
-    layout: Annotated[
-        Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')
-    ] = "auto"
-    track: Annotated[
-        Literal["tensorboard", "mlflow", "wandb"], Field(description='"tensorboard", "mlflow" or "wandb"')
-    ] | None = None  # fmt: skip
+    layout: Annotated[Literal["auto", "client", "step"], Field(description='"auto", "client" or "step"')] = "auto"
+    track: Annotated[Tracked, Field(description='"tensorboard", "mlflow" or "wandb"')] | None = None
     stop: StopConfig = StopConfig()
     metrics: Annotated[
         dict[str, str], Field(description='a table of names and functions, such as { recall = "mine.py:recall" }')
