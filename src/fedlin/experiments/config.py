@@ -21,8 +21,6 @@ Positive = Annotated[float, Field(gt=0, description="a finite number above 0")]
 Nonnegative = Annotated[float, Field(ge=0, description="a finite number of at least 0")]
 Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of clients in a round")]
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
-
-
 Tracked = Literal["tensorboard", "mlflow", "wandb"]
 METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
@@ -80,7 +78,6 @@ class PythonConfig(OracleConfig):
     """A problem made by a function of the user's own; every other key is an argument of it."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
-
     kind: Literal["python"] = "python"
     python: Annotated[str, Field(description='a file and a function in it, such as "model.py:problem"')]
 
