@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = NDArray[np.intp]
+LETTERS = 24  # of names side by side that fit under the bars
 NAMED_TICKS = 24  # with more clients than this the bars are numbered, not named
 
 
@@ -131,7 +132,8 @@ class Partition:
             axes.bar(place, column, 0.9, base, color=shade, label=str(value), edgecolor="white", linewidth=edge)
             base += column
         if self.clients <= NAMED_TICKS:
-            long = max(map(len, self.names)) > 3
+            widest = max(map(len, self.names))
+            long = widest > 3 or self.clients * (widest + 1) > LETTERS
             axes.set_xticks(place, self.names, rotation=90 if long else 0, parse_math=False)
         axes.set_xlim(-0.75, self.clients - 0.25)
         axes.set_ylim(0, 1.04 * base.max())

@@ -1,7 +1,7 @@
 """The clients' rows: read and dealt out, or drawn at random."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +78,18 @@ def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: Any) 
     fields = setting.prepare.model_dump(exclude={"mode"})
     test = setting.test
     made = data.prepare(
-        replace(table, y=y),
+        table,
         data.Recipe(**fields),
         partition=partition,
         test=0.0 if test is None else test.share,
         test_by="row" if test is None else test.by,
         seed=0 if test is None else test.seed,
     )
+    held = _held_out(setting, partition)
     return ClientData(
         made.train.X,
-        made.train.y,
-        made.test if made.test.X else None,
+        [y[rows] for rows in held.train],
+        made.test._replace(y=[y[rows] for rows in held.test]) if held.test else None,
         classes,
         partition,
         labels,

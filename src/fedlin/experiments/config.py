@@ -21,8 +21,7 @@ Positive = Annotated[float, Field(gt=0, description="a finite number above 0")]
 Nonnegative = Annotated[float, Field(ge=0, description="a finite number of at least 0")]
 Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of clients in a round")]
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
-
-
+Tracked = Literal["tensorboard", "mlflow", "wandb"]
 METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
@@ -73,7 +72,6 @@ class PythonConfig(OracleConfig):
     """A problem made by a function of the user's own; every other key is an argument of it."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
-
     kind: Literal["python"] = "python"
     python: Annotated[str, Field(description='a file and a function in it, such as "model.py:problem"')]
 
@@ -346,12 +344,8 @@ class ExperimentConfig(Section):
     checkpoint: Count | None = None
     evaluate_every: Count = 10
     delta: Annotated[float, Field(gt=0, lt=1, description="a number in (0, 1), well below 1/clients")] = 1e-5
-    layout: Annotated[
-        Literal["auto", "client", "step"], Field(description='"auto", "client" or "step": how clients are laid out')
-    ] = "auto"
-    track: Annotated[
-        Literal["tensorboard", "mlflow", "wandb"], Field(description='"tensorboard", "mlflow" or "wandb"')
-    ] | None = None  # fmt: skip
+    layout: Annotated[Literal["auto", "client", "step"], Field(description='"auto", "client" or "step"')] = "auto"
+    track: Annotated[Tracked, Field(description='"tensorboard", "mlflow" or "wandb"')] | None = None
     stop: StopConfig = StopConfig()
     metrics: Annotated[
         dict[str, str], Field(description='a table of names and functions, such as { recall = "mine.py:recall" }')
