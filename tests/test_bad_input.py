@@ -508,7 +508,7 @@ CASES = [
         ArgumentError,
         ("participation", "round 2", "zero weights"),
     ),
-    Case("measured never", run(measure_every=0), ArgumentError, ("measure_every = 0", "at least 1")),
+    Case("measured less than never", run(measure_every=-1), ArgumentError, ("measure_every = -1", "at least 0")),
     Case("an empty chunk", run(chunk=0), ArgumentError, ("chunk = 0", "at least 1")),
     Case("chunks on devices", run(chunk=2, devices=2), ArgumentError, ("chunk = 2", "devices = 2", "leave one out")),
     Case("half a chunk", run(chunk=2.5), ArgumentError, ("chunk = 2.5", "whole number")),

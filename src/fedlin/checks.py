@@ -31,10 +31,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def positive_integer(name: str, value: Any) -> int:
-    """`value` as an int, if it is a whole number from 1 to 2³¹ - 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least 1.")
+def positive_integer(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int, if it is a whole number from 1, or from `least`, to 2³¹ - 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least {least}.")
     if int(value) > MOST:
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: at most {MOST} can be counted.")
     return int(value)

@@ -220,7 +220,9 @@ def prepare_run(
         stop,
         message_sizes(algorithm, problem),
         rounds,
-        _how_often(problem, cohort, stop) if measure_every is None else _check_every(measure_every),
+        _how_often(problem, cohort, stop)
+        if measure_every is None
+        else positive_integer("measure_every", measure_every, least=0),
     )
 
 
@@ -260,10 +262,6 @@ def _check_weight(weights: Array, present: Array | None, cohort: int | None) -> 
     empty = np.flatnonzero(present @ weights == 0) if present is not None else np.zeros(0)
     if empty.size:
         raise ArgumentError(f"participation leaves round {int(empty[0])} with clients of zero weights only.")
-
-
-def _check_every(value: int) -> int:
-    return 0 if isinstance(value, int) and value == 0 else positive_integer("measure_every", value)
 
 
 def _how_often(problem: Problem, cohort: int | None, stop: Stop) -> int:
