@@ -65,11 +65,11 @@ def tuned(name: str) -> tuple[float, fedlin.Result]:
     return float(steps[best]), runs[best]
 
 
-def proved(name: str) -> tuple[float, fedlin.Result]:
+def proved(name: str, rounds: int = ROUNDS) -> tuple[float, fedlin.Result]:
     """FedLin with the plan that a theorem gives."""
     instance, tau = problem(), local_steps()
     given = PROVED[name](instance, tau)
-    return float((given.eta * tau)[0]), fedlin.simulate(fedlin.fedlin(), instance, given, ROUNDS)
+    return float((given.eta * tau)[0]), fedlin.simulate(fedlin.fedlin(), instance, given, rounds)
 
 
 def measure() -> dict[str, Any]:

@@ -708,9 +708,9 @@ CASES = [
     # Losses of one's own
     Case(
         "a loss that is no number",
-        lambda: problems.from_loss(lambda x, batch: batch @ x, np.zeros(D), ROWS),
+        lambda: problems.from_loss(lambda x, batch: batch * x[None], np.zeros(D), ROWS),
         DataError,
-        ("the loss of a batch is", "(4,)", "one float"),
+        ("the loss of a batch is", f"(4, {D})", "one float"),
     ),
     Case(
         "a loss that cannot be computed",

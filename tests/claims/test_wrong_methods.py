@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -143,7 +144,9 @@ def slower(**links: Any) -> Algorithm[Any, Any]:
 
 def halted(**links: Any) -> Algorithm[Any, Any]:
     """Local steps of clients with more than seven are lost: they send back what they were given."""
-    return with_locals(algorithms_fedlin(**links), lambda local: local._replace(eta=(local.tau < 8) * local.eta))
+    return with_locals(
+        algorithms_fedlin(**links), lambda local: local._replace(eta=jnp.where(local.tau < 8, local.eta, 0))
+    )
 
 
 algorithms_fedlin: Callable[..., Algorithm[Any, Any]] = algorithms.fedlin

@@ -48,6 +48,7 @@ FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "server_optimizer": ("optax", lambda: fedlin.server_optimizer(fedlin.fedavg(), None)),
     "trackers.tensorboard": ("tensorboard", lambda: trackers.tensorboard("logs")),
     "trackers.mlflow": ("mlflow", trackers.mlflow),
+    "trackers.wandb": ("wandb", trackers.wandb),
 }
 
 

@@ -71,8 +71,8 @@ def test_the_certified_step_stands_on_the_same_slider(measure: str) -> None:
     found = study(Sliders(step=CERTIFIED, measure=measure))
     np.testing.assert_allclose(found.eta_bar / TAU, fedlin.theory.certified(PROBLEM, TAU).eta)
     assert found.bound is not None
-    run = found.runs["FedLin"]
-    assert (getattr(run, measure) <= found.bound * (1 + 1e-9) + 1e-30).all()
+    curve = getattr(found.runs["FedLin"], measure)
+    assert (curve <= found.bound * (1 + 1e-9) + 1e-28 * curve[0]).all()  # which rounding keeps it from falling below
     assert "the certified ones" in found.explanation
     assert "what the certified step guarantees" in found.explanation
     # With fewer entries a message it is a number like any other.

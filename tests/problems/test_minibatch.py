@@ -245,10 +245,10 @@ BAD: dict[str, tuple[Callable[[], object], type[FedLinError], str]] = {
     ),
     "twice": (lambda: problems.minibatch(PASSES, 2), ArgumentError, "noisy oracle already"),
     "noise around draws": (lambda: problems.noisy(DROPPED, 0.1), ArgumentError, "noisy oracle already"),
-    "a loss a row": (
-        lambda: problems.from_loss(lambda x, batch: batch @ x, np.zeros(ROWS), DIAGONAL[None]),
+    "a loss an entry": (
+        lambda: problems.from_loss(lambda x, batch: batch * x[None], np.zeros(ROWS), DIAGONAL[None]),
         DataError,
-        r"shape \(10,\) and type float64",
+        r"shape \(10, 10\) and type float64",
     ),
     "no loss": (lambda: problems.from_loss(3, np.zeros(ROWS), DIAGONAL[None]), ArgumentError, "loss = 3"),  # type: ignore[arg-type]
     "precision": (

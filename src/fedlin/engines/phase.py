@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
@@ -136,7 +137,9 @@ def combine(
 
 def mean_loss(each: A, losses: A, seen: A) -> A:
     """Σ w_i ℓ_i, where ℓ_i is the mean of the losses that came with client i's gradients; in NumPy or JAX."""
-    mean: A = (each * losses / seen.astype(losses.dtype)).sum()
+    where: Any = np.where if isinstance(seen, np.ndarray) else jnp.where
+    taken = where(seen > 0, seen.astype(losses.dtype), np.nan)  # NaN where no loss came, without NumPy's warning
+    mean: A = (each * losses / taken).sum()
     return mean
 
 

@@ -232,7 +232,8 @@ def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
             "JAX can trace, and data it fits."
         ) from cause
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    by_row = shape == (count_rows_of(rows),)
+    lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(rows) if np.ndim(leaf) > 0}
+    by_row = len(lengths) == 1 and shape == (*lengths,)  # data without rows of one number have no loss of each
     if not (shape == () or by_row) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
         raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows, or one for each row.")

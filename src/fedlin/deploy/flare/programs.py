@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
@@ -118,6 +117,8 @@ def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
     Sites that registered since this job began were started again, and the job has no process there.
     """
     status = read_status(present_run(Path(folder)))
+    import psutil  # which FLARE brings, and setting up a federation does not need
+
     begun = psutil.Process().create_time()
     returned = {name for name, when in read_registrations(Path(folder)).items() if when > begun}
     return {
