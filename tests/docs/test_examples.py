@@ -77,7 +77,7 @@ def test_every_example_is_short_and_in_the_guide() -> None:
     scripts = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if path.parts[-2] != "local"}
     assert listed == {name for name in scripts if not name.startswith("flower/")} | {"flower"}
     for name in scripts:
-        assert (EXAMPLES / name).read_text(encoding="utf-8").count("\n") <= 100, name
+        assert (EXAMPLES / name).read_text(encoding="utf-8").count("\n") <= (120 if "notebooks" in name else 100), name
 
 
 @pytest.mark.parametrize("name", NEEDS)
