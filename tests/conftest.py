@@ -1,9 +1,6 @@
-"""Every test runs under JAX's strictest rules for mixing types and shapes; all share what they compile."""
+"""Every test runs under JAX's strictest rules for mixing types and shapes."""
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,29 +8,6 @@ import jax
 import pytest
 
 os.environ["FEDLIN_CACHE"] = ""  # tests leave nothing in the user's folders
-
-
-def share_programs() -> None:
-    """Let all files and workers of this session share compiled programs, which are most of its time.
-
-    The folder goes with the session, so that a session compiles all that it tests. The processes that tests start do
-    not see it. A program that is read while another worker writes it is compiled again (see `filterwarnings`).
-    """
-    variable = "FEDLIN_TEST_PROGRAMS"
-    if variable not in os.environ:  # the first process, whose workers inherit it
-        os.environ[variable] = tempfile.mkdtemp(prefix="fedlin-programs-")
-        atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
-    settings = {
-        "jax_compilation_cache_dir": os.environ[variable],
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    for name, value in settings.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
-
-if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-    share_programs()
 
 
 @pytest.fixture(autouse=True)
