@@ -8,7 +8,7 @@ from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, floors, straightness
 from fedlin.claims.common.figure_runs import open_choices, run_levels
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
-from fedlin.claims.common.wrong_methods import STALE, must_notice
+from fedlin.claims.common.wrong_methods import STALE, SWAPPED, must_notice
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
@@ -31,7 +31,10 @@ STRAIGHT = 0.95  # R² of a straight line on a logarithmic axis
     section="Figures",
     statement="η̄ = 5·10⁻⁴, clients' TOP-k with error feedback: linear to a floor that grows with δ and with α.",
     wrong=must_notice(
-        {STALE: "A delay of one round is nothing beside that of the feedback, and the floor has no formula."},
+        {
+            STALE: "A delay of one round is nothing beside that of the feedback, and the floor has no formula.",
+            SWAPPED: "Plain TOP-k too ends at a floor that rises with δ and α, and no formula tells whose floor it is.",
+        },
         links=True,
     ),
 )

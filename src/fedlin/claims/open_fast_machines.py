@@ -10,7 +10,7 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import any_fault
+from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import fall, of
 from fedlin.claims.common.instances import CLIENTS, DIM, draws, quadratics
 from fedlin.claims.common.stragglers import race
@@ -47,7 +47,7 @@ def mixture(draw: int, share: float) -> Quadratic:
     "step size for all they speed FedLin up without end when clients are alike, and up to a point, then to divergence, "
     "when they are not; in seconds they pay until the others wait for them. Where clients hold data of one kind, to "
     "begin with the fastest (FLANP) takes fewer seconds to the accuracy of all data.",
-    wrong=any_fault(),
+    wrong=any_fault({SHORTER: "All runs take the shorter steps alike, and their rates are compared with each other."}),
 )
 def check(setting: Setting) -> Outcome:
     """The fall of log ‖x̄ - x*‖² a round for every τ of the fast client, level of difference and rule."""
