@@ -120,7 +120,7 @@ def evaluate(text: str, known: Known, what: str, **given: Any) -> Any:
     """
     try:
         node = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
+    except (SyntaxError, ValueError) as error:  # a null character is the one or the other, by the version of Python
         raise _unreadable(text, what) from error
     if not isinstance(node, ast.Name | ast.Call):
         raise _unreadable(text, what)
