@@ -90,7 +90,7 @@ def test_bytes_that_are_cut_off_changed_or_much_too_deep_are_refused() -> None:
         check(data[:1] + b"a = " + b"[" * 100_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # what it tries depends on the time it has
 def test_a_search_guided_by_coverage_finds_nothing(tmp_path: Path) -> None:
     """For some seconds here; `make fuzz` looks longer."""
     pytest.importorskip("atheris")
