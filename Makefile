@@ -25,9 +25,10 @@ reproduce: $(CORE_STAMP)
 # The tests' processes take a core each, so their runs do not share out theirs.
 test test-quick test-long test-lowest test-newest coverage: export JAX_NUM_CPU_DEVICES ?= 1
 
-# A file's tests stay in one process, since they share compiled programs.
+# A file's tests stay in one process, since they share compiled programs. A test that waits for what never comes fails after
+# five minutes, and shows where it waited.
 test: lint
-	$(PYTHON) -m pytest -n auto --dist loadfile -m "not long"
+	$(PYTHON) -m pytest -n auto --dist loadfile --timeout 300 -m "not long"
 
 test-quick: $(STAMP)
 	$(PYTHON) -m pytest -n auto --dist loadfile $(QUICK)
@@ -41,7 +42,7 @@ test-flower: .venv-flower/.installed
 # MINUTES=10 no test begins after ten minutes, and those left out are named.
 # And scikit-learn's checks of arrays of other libraries, which it leaves out unless SciPy is told of them first.
 test-long: $(STAMP)
-	$(PYTHON) -m pytest -m long $(if $(MINUTES),--minutes $(MINUTES))
+	$(PYTHON) -m pytest -m long --timeout 1800 $(if $(MINUTES),--minutes $(MINUTES))
 	SCIPY_ARRAY_API=1 $(PYTHON) -m pytest tests/test_sklearn.py -k array_api
 
 # MLflow needs older versions of other things, so it has its own too.

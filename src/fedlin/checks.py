@@ -142,6 +142,31 @@ def unknown_name(what: str, given: str, known: Iterable[str]) -> str:
     return f"no {what} is called {given!r}{did_you_mean(given, names, ': ', '') or '.'} Known: {', '.join(names)}."
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception of somebody else's says, without the lines that explain it and its last full stop.
+
+    >>> first_line(ValueError("no such shape.\\nSee the manual."))
+    'no such shape'
+    """
+    return str(error).strip().split("\n")[0].rstrip(".")
+
+
+def refuse_missing(column: Any, what: str, instead: str) -> None:
+    """Refuse a column of rows some of which have no `what`; `instead` says how to fill them in.
+
+    >>> refuse_missing(["a", None], "label", "fill them in")
+    Traceback (most recent call last):
+        ...
+    fedlin.errors.DataError: row 1 has no label, as have 1 rows in all ...
+    """
+    absent = missing(column)
+    if absent.any():
+        raise DataError(
+            f"row {int(np.argmax(absent))} has no {what}, as have {int(absent.sum())} rows in all (rows are counted "
+            f"from 0): {instead}, or leave these rows out."
+        )
+
+
 def missing(values: Any) -> NDArray[np.bool_]:
     """Where entries are missing: None, NaN, or what pandas has in their place.
 

@@ -6,7 +6,7 @@ from fedlin import problems
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
-from fedlin.claims.common.curves import BAND, Array, distance_panel, fall, of, straightness
+from fedlin.claims.common.curves import BAND, Array, distance_panel, fall, of, straight_row
 from fedlin.claims.common.figure_runs import open_choices, run_levels
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.stability import examine
@@ -24,7 +24,6 @@ LEVELS = {
 }
 LIMIT = dict(zip(LEVELS, (1e-20, 1e-20, 1e-15), strict=True))
 ALIKE = 0.1  # by how much the median rates of two values of α may differ, relative
-STRAIGHT = 0.95  # R² of a straight line on a logarithmic axis
 
 
 @claim(
@@ -56,15 +55,7 @@ def check(setting: Setting) -> Outcome:
         words = f"{end:.1e}; {count} there; × {np.median(factors[family, level]):.3f} a round"
         limit = LIMIT[level]
         rows.append(Row(f"{family}, {level}: median final ‖x̄ - x*‖²", words, f"median ≤ {limit:g}", end <= limit))
-    straight = [straightness(curve, 1e-24) for curves in runs.curves.values() for curve in curves]
-    rows.append(
-        Row(
-            "linear: R² of a line on the logarithmic axis, median of all runs (least)",
-            f"{np.median(straight):.3f} ({np.min(straight):.3f})",
-            f"median ≥ {STRAIGHT:g}",
-            bool(np.median(straight) >= STRAIGHT),
-        )
-    )
+    rows.append(straight_row((curve, 1e-24) for curves in runs.curves.values() for curve in curves))
     for family in families:
         medians = [float(np.median(factors[family, level])) for level in levels]
         words = ", ".join(f"{value:.3f}" for value in medians)

@@ -5,7 +5,7 @@ import numpy as np
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
-from fedlin.claims.common.curves import BAND, distance_panel, floors, straightness
+from fedlin.claims.common.curves import BAND, distance_panel, floors, straight_row
 from fedlin.claims.common.figure_runs import open_choices, run_levels
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.wrong_methods import STALE, SWAPPED, must_notice
@@ -21,7 +21,6 @@ LEVELS = {
     "δ = 2 (TOP-50)": TopK(50, feedback=True),
 }
 EXACT = 1e-20
-STRAIGHT = 0.95  # R² of a straight line on a logarithmic axis
 
 
 @claim(
@@ -60,19 +59,12 @@ def check(setting: Setting) -> Outcome:
         words = ", ".join(f"{np.median(floor[family, level]):.2g}" for level in sparse)
         expected = "rising with δ, every draw"
         rows.append(Row(f"{family}: median floors for {', '.join(sparse)}", words, expected, bool(ordered.all())))
-    straight = [
-        straightness(curve, max(1e-24, 3 * level))
+    above_floor = (
+        (curve, max(1e-24, 3 * level))
         for key, curves in runs.curves.items()
         for curve, level in zip(curves, floor[key], strict=True)
-    ]
-    rows.append(
-        Row(
-            "linear: R² of a line on the logarithmic axis until near the floor, median of all runs (least)",
-            f"{np.median(straight):.3f} ({np.min(straight):.3f})",
-            f"median ≥ {STRAIGHT:g}",
-            bool(np.median(straight) >= STRAIGHT),
-        )
     )
+    rows.append(straight_row(above_floor, " until near the floor"))
     for level in sparse:
         ratio = floor[many, level] / floor[few, level]
         good &= ratio > 1

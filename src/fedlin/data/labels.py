@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import missing, shape_of, shown
+from fedlin.checks import refuse_missing, shape_of, shown
 from fedlin.errors import DataError
 
 
@@ -20,12 +20,7 @@ def labels_of_rows(y: Any) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise DataError(f"y has shape {labels.shape}: give one label a row, shape (n,).")
-    absent = missing(labels)
-    if absent.any():
-        raise DataError(
-            f"row {int(np.argmax(absent))} has no label, as have {int(absent.sum())} rows in all (rows are counted "
-            "from 0): fill them in, or leave these rows out."
-        )
+    refuse_missing(labels, "label", "fill them in")
     return labels.astype(str) if labels.dtype.kind == "O" else labels
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import fits_memory, missing, positive, positive_integer, random_seed, shape_of
+from fedlin.checks import fits_memory, positive, positive_integer, random_seed, refuse_missing, shape_of
 from fedlin.data.labels import labels_of_rows
 from fedlin.data.partition import Partition
 from fedlin.errors import DataError
@@ -141,12 +141,7 @@ def by_column(names: ArrayLike | None) -> Partition:
     column = names if isinstance(names, np.ndarray) else np.asarray(names, dtype=object)
     if column.ndim != 1 or column.size == 0:
         raise DataError(f"names has shape {column.shape}: give the name of a client for every row, shape (n,).")
-    absent = missing(column)
-    if absent.any():
-        raise DataError(
-            f"row {int(np.argmax(absent))} has no client, as have {int(absent.sum())} rows in all (rows are counted "
-            "from 0): fill in whose they are, or leave these rows out."
-        )
+    refuse_missing(column, "client", "fill in whose they are")
     if column.dtype.kind == "O":  # numbers keep their order; text, and text among numbers, is sorted as text
         numbers = all(isinstance(name, Real) for name in column)
         column = np.asarray(column.tolist()) if numbers else column.astype(str)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedlin.checks import unknown_name
+from fedlin.checks import first_line, unknown_name
 from fedlin.errors import ArgumentError, FedLinError
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def _module(path: str) -> Any:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ArgumentError(f"{path} cannot be run: {type(error).__name__}: {_first_line(error)}.") from error
+        raise ArgumentError(f"{path} cannot be run: {type(error).__name__}: {first_line(error)}.") from error
     return module
 
 
@@ -100,14 +100,10 @@ def call_own(text: str, arguments: Mapping[str, Any], kind: type[T], what: str) 
     except FedLinError:
         raise
     except Exception as error:
-        raise ArgumentError(f"{text} failed: {type(error).__name__}: {_first_line(error)}.") from error
+        raise ArgumentError(f"{text} failed: {type(error).__name__}: {first_line(error)}.") from error
     if not isinstance(made, kind):
         raise ArgumentError(f"{text} returned {type(made).__name__}: let it return {what}.")
     return made
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 def code_fingerprints(names: Iterable[str]) -> dict[str, str]:

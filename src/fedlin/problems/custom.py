@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.checks import finite, nonnegative, one_of, positive, shown
+from fedlin.checks import finite, first_line, nonnegative, one_of, positive, shown
 from fedlin.core import Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.fingerprint import describe, fingerprint
@@ -226,10 +226,9 @@ def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
     try:
         value = jax.eval_shape(form.loss, params, rows, *key)
     except Exception as cause:
-        first = str(cause).strip().split("\n")[0]
         raise DataError(
-            f"the loss cannot be computed on a client's data ({type(cause).__name__}: {first}): give a function that "
-            "JAX can trace, and data it fits."
+            f"the loss cannot be computed on a client's data ({type(cause).__name__}: {first_line(cause)}): give a "
+            "function that JAX can trace, and data it fits."
         ) from cause
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(rows) if np.ndim(leaf) > 0}

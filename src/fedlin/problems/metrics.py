@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.checks import first_line
 from fedlin.columns import is_metric
 from fedlin.core import Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
@@ -67,10 +68,9 @@ def evaluate_in_blocks(
                 lambda x, rows, function=function: jnp.asarray(function(restore(x), rows)), start, few
             )
         except Exception as cause:
-            first = str(cause).strip().split("\n")[0]
             raise DataError(
-                f"the metric {name} cannot be computed on test ({type(cause).__name__}: {first}): give a function "
-                "(model, batch) that JAX can trace."
+                f"the metric {name} cannot be computed on test ({type(cause).__name__}: {first_line(cause)}): give "
+                "a function (model, batch) that JAX can trace."
             ) from cause
         if value.shape != ():
             raise DataError(f"the metric {name} has shape {value.shape}: give one number, a mean over rows.")

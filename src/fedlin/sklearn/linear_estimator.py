@@ -1,6 +1,7 @@
 """What the estimators share: their parameters, clients from rows, units taken out, and the fit."""
 
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -45,7 +46,7 @@ class Target(NamedTuple):
     intercept: float = 0.0
 
 
-class LinearEstimator(BaseEstimator):  # type: ignore[misc]
+class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A generalised linear model fitted across clients: the parameters and the fit of all estimators.
 
     Args:
@@ -108,13 +109,13 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         self._store(*self._minimise(self._target(np.asarray(y), weights), X, clients))
         return self
 
+    @abstractmethod
     def _target(self, y: Array, weights: Array) -> Target:
         """What is fitted to, from labels as the user gave them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _store(self, coef: Array, intercept: Array) -> None:
         """Keep coefficients (outputs, features) and intercepts (outputs,) in the shapes that scikit-learn has."""
-        raise NotImplementedError
 
     def _minimise(self, target: Target, X: Any, clients: Any) -> tuple[Array, Array]:
         """Coefficients and intercepts in the units of X; a warning where they are not the minimiser's."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedlin.checks import positive_integer
+from fedlin.checks import first_line, positive_integer
 from fedlin.errors import ArgumentError
 from fedlin.transports.transport import LOOK, Enough, Handler
 
@@ -116,9 +116,9 @@ def connect_ray(address: str, cores: int | None) -> tuple[Any, bool]:
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0]
         raise ArgumentError(
-            f"no Ray cluster answers at {address}: {reason}. Start one by `ray start --head`, or say `--ray local`."
+            f"no Ray cluster answers at {address}: {first_line(error)}. Start one by `ray start --head`, or say "
+            "`--ray local`."
         ) from error
     return ray, True
 

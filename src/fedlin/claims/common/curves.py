@@ -1,6 +1,6 @@
 """What the runs of several draws come to: curves side by side, their levels, rates and pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,11 +13,13 @@ from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Kind, Panel, Scale
+from fedlin.report.verdict import Row
 from fedlin.result import Result, log_line
 
 Array = NDArray[Any]
 T = TypeVar("T")
 BAND = "Lines are medians over all draws, bands the range of the draws that came closer to x* than they began."
+STRAIGHT = 0.95  # R² of what counts as a straight line on a logarithmic axis
 RESOLVED = 1e-20  # of the start: what lies below is rounding
 
 
@@ -138,6 +140,17 @@ def straightness(curve: Array, above: float) -> float:
     if len(seen) < 3:
         return float("nan")
     return float(np.corrcoef(np.arange(len(seen)), seen)[0, 1] ** 2)
+
+
+def straight_row(runs: Iterable[tuple[Array, float]], until: str = "") -> Row:
+    """Whether curves, each down to its own level, are straight lines on a logarithmic axis: the median run is."""
+    fits = [straightness(curve, above) for curve, above in runs]
+    return Row(
+        f"linear: R² of a line on the logarithmic axis{until}, median of all runs (least)",
+        f"{np.median(fits):.3f} ({np.min(fits):.3f})",
+        f"median ≥ {STRAIGHT:g}",
+        bool(np.median(fits) >= STRAIGHT),
+    )
 
 
 def exponent(curve: Array) -> float:

@@ -20,7 +20,7 @@ from fedlin.deploy.starting_model import starting_model
 from fedlin.deploy.status import read_status
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import Client, serve, wire
-from fedlin.engines.federation.client import failure_reply
+from fedlin.engines.federation.client import refusal_reply
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.site_preparation import LARGEST, TableClient, prepare_sites
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
@@ -150,10 +150,8 @@ def make_client(name: str, folder: str, job: str) -> Handler:
                 load = load_client if settings.prepare is None else load_table_client
                 client = load(name, kit, settings)
             client.limits = read_limits(kit)
-        except WireError as refusal:
-            return wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            return failure_reply(header, request, error)
+            return refusal_reply(header, request, error)
         return client.handle(phase, payload)
 
     def recorded(phase: str, payload: bytes) -> bytes:

@@ -113,11 +113,8 @@ class Client:
                 raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
             with precision(self.handshake.dtype):
                 reply = answer(request, header, rest)
-        except WireError as refusal:
-            _log.warning("refused a message of phase %s: %s", phase, refusal)
-            reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            reply = failure_reply(header, request, error)
+            reply = refusal_reply(header, request, error)
         record_request(self.audit, header, phase, request, reply)
         return reply
 
@@ -225,8 +222,14 @@ def record_request(audit: AuditTrail | None, header: Header, phase: str, request
     audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
 
 
-def failure_reply(header: Header, request: bytes, error: Exception) -> bytes:
-    """What others may hear of an exception: its type, and the number under which this side's own log has the rest."""
+def refusal_reply(header: Header, request: bytes, error: Exception) -> bytes:
+    """What others may hear of an exception: what a `WireError` says, since that is written for them.
+
+    Of any other, its type and the number under which this side's own log has the rest, which may quote data.
+    """
+    if isinstance(error, WireError):
+        _log.warning("refused a message of round %d: %s", header.round, error)
+        return wire.write_refusal(header, request, str(error))
     reference = token_hex(4)
     _log.error("reference %s: %s", reference, error, exc_info=error)
     return wire.write_refusal(header, request, f"it failed with {type(error).__name__}", reference)

@@ -22,7 +22,7 @@ from fedlin.data.prepare_table import summarise_table
 from fedlin.data.raw_table import RawTable
 from fedlin.engines.checkpoint import open_folder, write_whole
 from fedlin.engines.federation import wire
-from fedlin.engines.federation.client import Client, failure_reply, record_request
+from fedlin.engines.federation.client import Client, record_request, refusal_reply
 from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.pending import Pending
@@ -194,11 +194,8 @@ class TableClient:
             if self.client is not None and header.kind not in (Kind.SUMMARISE, Kind.PREPARE):
                 return self.client.handle(phase, payload)
             reply = self._answer(header, request, bytes(rest))
-        except WireError as refusal:
-            _log.warning("refused a message of phase %s: %s", phase, refusal)
-            reply = wire.write_refusal(header, request, str(refusal))
         except Exception as error:
-            reply = failure_reply(header, request, error)
+            reply = refusal_reply(header, request, error)
         record_request(self.audit, header, phase, request, reply)
         return reply
 

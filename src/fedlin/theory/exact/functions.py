@@ -5,6 +5,7 @@ For smooth and strongly convex functions these are the interpolation conditions 
 Optimization, 2024).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,7 +41,7 @@ class Conditions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FunctionClass:
+class FunctionClass(ABC):
     """Clients' functions of a class, all with the same L and μ.
 
     Args:
@@ -68,9 +69,9 @@ class FunctionClass:
         """The largest and the least curvature that a client's function may have."""
         return exact(self.smoothness), exact(self.strong_convexity)
 
+    @abstractmethod
     def conditions(self, trace: Trace, models: Sequence[SymbolicVector]) -> Conditions:
         """What holds of the points that a trace looked at; `models` are those of the server."""
-        raise NotImplementedError
 
     def _each(self, trace: Trace) -> list[GramForm]:
         """That some function of each client fits all of its points."""
