@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from fedlin.checks import one_of, random_seed, real
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
-from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.fit_preparation import fit_preparation
+from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.partition import Partition
-from fedlin.data.preparation import LABELS, Preparation, Recipe, fit_preparation
+from fedlin.data.preparation import LABELS, Preparation, Recipe
 from fedlin.data.raw_table import RawTable
 from fedlin.data.split import by_column
 from fedlin.errors import DataError
@@ -104,6 +105,7 @@ def prepare(
     if partition is None:
         if table.clients is None:
             raise DataError("the table does not tell its clients: give partition, or name their column when reading.")
+        table = with_labels(table)
         partition = by_column(table.clients)
     if partition.rows != table.rows:
         raise DataError(f"the partition is of {partition.rows} rows and the table has {table.rows}.")
@@ -134,10 +136,15 @@ def summarise_table(table: RawTable, recipe: Recipe) -> dict[str, ColumnSummary]
 
 def summarise_columns(columns: Mapping[str, Array], recipe: Recipe) -> dict[str, ColumnSummary]:
     """What a client tells of its columns: those the recipe leaves in."""
-    return {
-        name: summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
-        for name in recipe.leaves(columns)
-    }
+    told = {}
+    for name in recipe.leaves(columns):
+        try:
+            told[name] = summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
+        except DataError as cause:
+            raise DataError(
+                f"column {name!r} cannot be prepared: {cause} Leave it out, or use another unit."
+            ) from cause
+    return told
 
 
 def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0) -> HeldOut:
