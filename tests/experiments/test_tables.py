@@ -168,7 +168,7 @@ def test_files_nobody_has_seen_end_as_scikit_learn_does(tmp_path: Path, name: st
 rounds = 400
 targets = [1e-4]
 [stop]
-gap = 1e-6
+gap = 1e-10
 [problem]
 kind = "{kind}"
 l2 = {l2}
@@ -191,7 +191,9 @@ name = "fedlin"
         X = np.concatenate([X.astype(object), *extra], axis=1)
         words = [X.shape[1] - 1]
     train, test = (np.concatenate(rows) for rows in (held.train, held.test))
-    penalty = {"alpha": l2 * len(train)} if kind == "ridge" else {"C": 1 / (l2 * len(train)), "max_iter": 5000}
+    penalty = (
+        {"alpha": l2 * len(train)} if kind == "ridge" else {"C": 1 / (l2 * len(train)), "max_iter": 5000, "tol": 1e-8}
+    )
     model = Ridge(**penalty) if kind == "ridge" else LogisticRegression(**penalty)
     numbers = [place for place in range(X.shape[1]) if place not in words]
     columns = make_column_transformer(

@@ -77,7 +77,8 @@ def held_out_metrics(kind: str, test: LabelledRows) -> tuple[dict[str, Metric], 
 
 @cache
 def _accuracy(kind: str) -> Metric:
-    return lambda x, rows: right_answers(model_scores(kind, x, rows["X"]), rows["y"]).mean()
+    # JAX takes means of truth values in 32 bits unless they are numbers before.
+    return lambda x, rows: right_answers(model_scores(kind, x, rows["X"]), rows["y"]).astype(x.dtype).mean()
 
 
 @cache
