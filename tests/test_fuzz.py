@@ -242,7 +242,7 @@ FILES: dict[str, dict[str, Any]] = {
                     "data": {"file": "rows.csv", "label": "label", "client": "site", "missing": ["6"]},
                     "prepare": {"mode": "always", "drop": [], "keep": ["age", "ward"], "scale": "robust",
                                 "fill": "median", "words": ["ward"], "most_words": 2, "intercept": True}},
-        "plan": {"tau": 2, "eta": "certified"}, "algorithm": [{"name": "fedlin"}],
+        "plan": {"tau": 2, "eta": 0.1}, "algorithm": [{"name": "fedlin"}],
     },
     "own": {
         "rounds": 3, "problem": {"python": "mine.py:problem", "clients": 2, "size": [1.0, 2.0]},
