@@ -6,6 +6,7 @@ R. J. LeVeque (1979), which is exact where sums of squares would cancel.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,6 +34,7 @@ DATES = (
     "%B %d, %Y", "%Y-%m", "%H:%M", "%H:%M:%S", "%I:%M %p",
 )  # fmt: skip
 TRIED = 100  # entries at which a format of dates is tried before all are
+_DATE = re.compile(r"\d[-/.:]\d|[^\W\d]{3,} \d{1,2}, \d{4}|\d[ -][^\W\d]{3,}[ -]\d")  # some part of any of them
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ def _moments(values: Array) -> Moments:
 
 def _dates(words: Array) -> dict[str, Moments]:
     """Moments of days since 1970 under every format that fits some of the entries."""
-    fitting = (name for name in DATES if np.isfinite(as_days(words[:TRIED], name)).any())
+    tried = np.array([word for word in words[:TRIED] if _DATE.search(word)], object)
+    fitting = (name for name in DATES if len(tried) and np.isfinite(as_days(tried, name)).any())
     days = {name: as_days(words, name) for name in fitting}
     return {name: _moments(values[np.isfinite(values)]) for name, values in days.items()}
 
