@@ -232,6 +232,9 @@ def test_worst_functions_are_not_built_for_compressors() -> None:
         (fedlin.fedlin(uplink=fedlin.top_k(2)), "contraction"),
         (fedlin.diana(fedlin.natural(), 0.5), "contraction"),
         (fedlin.scaffnew(), "at random"),
+        (fedlin.compressed(3), "contraction"),
+        (fedlin.fedac(), "add and scale"),
+        (fedlin.s_local_svrg(0.5), "add and scale"),
     ],
 )
 def test_methods_without_an_exact_answer_are_refused(method: Any, match: str) -> None:
