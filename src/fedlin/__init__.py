@@ -4,19 +4,25 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fedlin import data, privacy, problems, theory
 from fedlin.algorithms import (
+    adiana,
     compressed,
+    compressed_scaffnew,
     diana,
     ef21,
     fedac,
     fedavg,
     fedcomgate,
     fedlin,
+    fednl,
+    fednl_pp,
     fednova,
     fedpaq,
     fedprox,
     fedsplit,
     gradient_descent,
     gradient_tracking,
+    gradskip,
+    locodl,
     s_local_svrg,
     scaffnew,
     scaffold,
@@ -39,6 +45,7 @@ from fedlin.errors import FedLinError
 from fedlin.layers import per_layer
 from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
+from fedlin.matrices import low_rank, symmetric
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
 
@@ -68,11 +75,13 @@ __all__ = [
     "Policy",
     "Result",
     "Stop",
+    "adiana",
     "cast",
     "client_optimizer",
     "clipped",
     "compare",
     "compressed",
+    "compressed_scaffnew",
     "data",
     "diana",
     "draw_rates",
@@ -84,6 +93,8 @@ __all__ = [
     "fedavg",
     "fedcomgate",
     "fedlin",
+    "fednl",
+    "fednl_pp",
     "fednova",
     "fedpaq",
     "fedprox",
@@ -91,9 +102,12 @@ __all__ = [
     "flanp",
     "gradient_descent",
     "gradient_tracking",
+    "gradskip",
     "identity",
     "innovation",
     "keep_compiled",
+    "locodl",
+    "low_rank",
     "message_sizes",
     "natural",
     "per_layer",
@@ -111,6 +125,7 @@ __all__ = [
     "sign",
     "simulate",
     "simulate_many",
+    "symmetric",
     "theory",
     "top_k",
 ]
