@@ -34,6 +34,7 @@ from fedlin.cache import keep_compiled
 from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
+from fedlin.engines.bits import BitCounts, count_bits
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.federation import Client, Evaluation, FederationResult, Limits, Policy, serve
 from fedlin.engines.messages import message_sizes
@@ -59,6 +60,7 @@ __getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
 
 __all__ = [
     "Algorithm",
+    "BitCounts",
     "Central",
     "Checkpoint",
     "Client",
@@ -82,6 +84,7 @@ __all__ = [
     "compare",
     "compressed",
     "compressed_scaffnew",
+    "count_bits",
     "data",
     "diana",
     "draw_rates",

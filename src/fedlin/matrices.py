@@ -17,7 +17,7 @@ from fedlin.checks import positive_integer
 from fedlin.compressors import Compressor, at_most
 from fedlin.core import Key, Matrix, Vector
 from fedlin.errors import ArgumentError, WireError
-from fedlin.payloads import Payload, Size, array_bytes
+from fedlin.payloads import Payload, Size, Symbols, array_bytes, float_bits, paper_bits, symbols
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["payload"], meta_fields=["dim"])
@@ -35,6 +35,14 @@ class Triangle:
     def size(self) -> Size:
         """That of the encoded vector."""
         return self.payload.size()
+
+    def paper_bits(self) -> float:
+        """Those of the encoded vector."""
+        return paper_bits(self.payload)
+
+    def symbols(self) -> Symbols:
+        """Those of the encoded vector."""
+        return symbols(self.payload)
 
     def validate(self) -> None:
         """Refuse what the encoded vector refuses."""
@@ -56,6 +64,10 @@ class LowRank:
     def size(self) -> Size:
         """R d values and a byte for each sign."""
         return Size(array_bytes(self.vectors) + array_bytes(self.signs), 0)
+
+    def paper_bits(self) -> float:
+        """R d values and a bit for each sign."""
+        return float_bits(self.vectors) + self.signs.size
 
     def validate(self) -> None:
         """Refuse a sign that is none."""
@@ -146,16 +158,6 @@ def _symmetric(compressor: Compressor) -> MatrixCompressor:
         return compressor.delta(triangle_size(dim))
 
     return MatrixCompressor(f"symmetric({compressor})", encode, delta, lambda dim: compressor.check(triangle_size(dim)))
-
-
-def as_matrix_compressor(value: Compressor | MatrixCompressor) -> MatrixCompressor:
-    """A compressor of matrices as it is, one of vectors on the upper triangle.
-
-    >>> from fedlin.compressors import top_k
-    >>> as_matrix_compressor(top_k(3))
-    symmetric(top_k(3))
-    """
-    return value if isinstance(value, MatrixCompressor) else symmetric(value)
 
 
 def triangle_size(dim: int) -> int:

@@ -85,7 +85,7 @@ class Draw:
 def by_compressed_scaffnew(draw: Draw) -> Array:
     counts = [falls_at(coin, P) for coin in coins().split]
     assert len(set(counts)) > 3
-    return by_hand.compressed_scaffnew(draw.grad, X0, CLIENTS, 3, ETA, P, counts, coins().orders)
+    return by_hand.compressed_scaffnew(draw.grad, X0, CLIENTS, 3, ETA, P, counts, list(coins().orders))
 
 
 def by_locodl(draw: Draw) -> Array:
@@ -95,7 +95,7 @@ def by_locodl(draw: Draw) -> Array:
 
 
 def by_adiana(draw: Draw) -> Array:
-    moves = coins().server < P
+    moves = (coins().server < P).tolist()
     assert 0 < np.sum(moves) < ROUNDS
     compress = by_compressor(quantize(3), 3)
     return by_hand.adiana(draw.grad, X0, CLIENTS, ETA, draw.mu, 0.3, P, moves, compress)

@@ -1,5 +1,7 @@
 """The proofs of the accelerated methods: what each step of them claims, and the bound over many seeds."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,10 +21,10 @@ SPREAD = float(np.mean(np.sum(SLOPES**2, axis=1)))
 START = float(np.sum((X0 - BEST) ** 2))
 
 
-def mean_distance(algorithm: fedlin.Algorithm, plan: fedlin.Plan) -> Array:
+def mean_distance(algorithm: fedlin.Algorithm[Any, Any], plan: fedlin.Plan) -> Array:
     """‖x_T - x*‖ over all seeds."""
     runs = [fedlin.simulate(algorithm, problem(), plan, ROUNDS, seed=seed, x0=X0) for seed in range(SEEDS)]
-    return np.mean([np.sqrt(run.distance) for run in runs], axis=0)
+    return np.asarray(np.mean([np.sqrt(run.distance) for run in runs], axis=0))
 
 
 def assert_bounded(measured: Array, bound: Array) -> None:

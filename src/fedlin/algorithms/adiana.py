@@ -70,6 +70,7 @@ def adiana(
     unbiased(compressor, "ADIANA")
 
     def middle(eta: Scalar) -> Scalar:
+        assert strong_convexity is not None
         return jnp.minimum(1 / 4, jnp.sqrt(eta * strong_convexity / probability))  # θ₁
 
     def send_differences(state: AdianaClient, points: Points, local: Local) -> tuple[AdianaClient, Message]:
@@ -79,6 +80,7 @@ def adiana(
         return AdianaClient(state.h + alpha * there.decode()), Points(here, there)
 
     def step(state: AdianaServer, means: Points, central: Central) -> AdianaServer:
+        assert strong_convexity is not None
         eta, mu = central.eta, strong_convexity
         theta = middle(eta)
         gamma = eta / (2 * (theta + eta * mu))  # γ

@@ -21,7 +21,7 @@ from fedlin.checks import positive_integer
 from fedlin.compressors import index_dtype
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Scalar, Vector
 from fedlin.errors import ArgumentError, WireError
-from fedlin.payloads import Size, array_bytes
+from fedlin.payloads import Size, array_bytes, float_bits
 
 
 class MaskedClient(NamedTuple):
@@ -51,6 +51,10 @@ class PatternEntries:
     def size(self) -> Size:
         """⌈sd/m⌉ values and the column."""
         return Size(array_bytes(self.values), array_bytes(self.column))
+
+    def paper_bits(self) -> float:
+        """The values alone, since both ends draw the columns from one seed."""
+        return float_bits(self.values)
 
     def validate(self) -> None:
         """Refuse a column that is none."""

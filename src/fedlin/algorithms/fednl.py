@@ -14,7 +14,7 @@ from fedlin.algorithms.factory import factory
 from fedlin.checks import one_of, positive, real
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Matrix, Message, Phase, Requirement, Scalar, Vector
-from fedlin.matrices import MatrixCompressor, as_matrix_compressor, symmetric
+from fedlin.matrices import MatrixCompressor, symmetric
 
 CORRECTIONS = ("projection", "shift")
 STARTS = ("hessian", "zero")
@@ -53,9 +53,14 @@ def learning_rate(name: str, value: Any) -> float:
     return real(name, value, lambda a: 0 < a <= 1, "a number in (0, 1]")
 
 
+def as_matrix_compressor(value: Compressor | MatrixCompressor) -> MatrixCompressor:
+    """A compressor of matrices as it is, one of vectors on the upper triangle."""
+    return value if isinstance(value, MatrixCompressor) else symmetric(value)
+
+
 def check_start(start: str) -> str:
     """What the estimates begin with."""
-    return one_of("start", start, STARTS)
+    return str(one_of("start", start, STARTS))
 
 
 @factory(alpha=learning_rate, strong_convexity=positive)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.algorithms.fednl import check_start, learning_rate, zero_matrix
+from fedlin.algorithms.fednl import as_matrix_compressor, check_start, learning_rate, zero_matrix
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Matrix, Message, Phase, Requirement, Scalar, Vector
-from fedlin.matrices import MatrixCompressor, as_matrix_compressor, symmetric
+from fedlin.matrices import MatrixCompressor, symmetric
 
 
 class FedNLPPServer(NamedTuple):
