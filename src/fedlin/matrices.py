@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import positive_integer
-from fedlin.compressors import Compressor, at_most
+from fedlin.compressors import Compressor, at_most, identity
 from fedlin.core import Key, Matrix, Vector
 from fedlin.errors import ArgumentError, WireError
-from fedlin.payloads import Payload, Size, Symbols, array_bytes, float_bits, paper_bits, symbols
+from fedlin.payloads import Payload, Size, Symbols, array_bytes, paper_bits, symbols
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["payload"], meta_fields=["dim"])
@@ -49,28 +49,37 @@ class Triangle:
         self.payload.validate()
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["vectors", "signs"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["payload", "signs"], meta_fields=["dim"])
 @dataclass(frozen=True)
 class LowRank:
     """Σ_r ± v_r v_rᵀ: the vectors v_r, each an eigenvector times the root of its eigenvalue's magnitude, and signs."""
 
-    vectors: jax.Array  # (R, d)
+    payload: Payload  # of the R vectors one after the other
     signs: jax.Array  # (R,), each -1 or 1
+    dim: int
 
     def decode(self) -> Matrix:
         """The matrix of rank R."""
-        return (self.vectors.T * self.signs.astype(self.vectors.dtype)[None]) @ self.vectors
+        vectors = self.payload.decode().reshape(-1, self.dim)
+        return (vectors.T * self.signs.astype(vectors.dtype)[None]) @ vectors
 
     def size(self) -> Size:
         """R d values and a byte for each sign."""
-        return Size(array_bytes(self.vectors) + array_bytes(self.signs), 0)
+        values, indices = self.payload.size()
+        return Size(values + array_bytes(self.signs), indices)
 
     def paper_bits(self) -> float:
         """R d values and a bit for each sign."""
-        return float_bits(self.vectors) + self.signs.size
+        return paper_bits(self.payload) + self.signs.size
+
+    def symbols(self) -> Symbols:
+        """Those of the vectors, and a bit for each sign."""
+        inner = symbols(self.payload)
+        return inner._replace(other=inner.other + self.signs.size)
 
     def validate(self) -> None:
-        """Refuse a sign that is none."""
+        """Refuse a sign that is none, and what the encoded vectors refuse."""
+        self.payload.validate()
         if not np.all(np.abs(np.asarray(self.signs)) == 1):
             raise WireError("a payload of low rank has a sign that is neither -1 nor 1.")
 
@@ -82,13 +91,13 @@ class MatrixCompressor:
     Attributes:
         name: How it is written; a federation and checkpoints take two of equal names for the same.
         encode: (key, matrix) to a payload, as traced code.
-        delta: δ of the dimension d.
+        delta: δ of the dimension d, where it is known.
         check: Refuses a dimension it cannot serve.
     """
 
     name: str
     encode: Callable[[Key, Matrix], Payload]
-    delta: Callable[[int], float]
+    delta: Callable[[int], float] | None = None
     check: Callable[[int], None] = lambda dim: None
 
     def __repr__(self) -> str:
@@ -99,11 +108,12 @@ class MatrixCompressor:
         return self.encode(key, matrix).decode()
 
 
-def low_rank(rank: int) -> MatrixCompressor:
+def low_rank(rank: int, values: Compressor = identity()) -> MatrixCompressor:  # noqa: B008 - cached, and immutable
     """The nearest matrix of rank R: the R eigenvalues of largest magnitude; δ = d/R.
 
     Args:
         rank: R, at most d.
+        values: How the entries of its R vectors are sent, such as cast("float16").
 
     Returns:
         The compressor of symmetric matrices.
@@ -112,18 +122,23 @@ def low_rank(rank: int) -> MatrixCompressor:
     >>> low_rank(1)(None, np.diag([1.0, -4.0])).diagonal().tolist() == [0, -4]
     True
     """
-    return _low_rank(positive_integer("rank", rank))
+    if not isinstance(values, Compressor):
+        raise ArgumentError(f"values = {values!r} is not allowed: give a compressor such as cast('float16').")
+    return _low_rank(positive_integer("rank", rank), values)
 
 
 @cache
-def _low_rank(rank: int) -> MatrixCompressor:
+def _low_rank(rank: int, values: Compressor) -> MatrixCompressor:
     def encode(key: Key, matrix: Matrix) -> LowRank:
-        values, vectors = jnp.linalg.eigh(matrix)
-        kept = jnp.argsort(-jnp.abs(values), stable=True)[:rank]
-        scaled = (vectors[:, kept] * jnp.sqrt(jnp.abs(values[kept]))[None]).T
-        return LowRank(scaled, jnp.where(values[kept] < 0, -1, 1).astype(jnp.int8))
+        eigenvalues, vectors = jnp.linalg.eigh(matrix)
+        kept = jnp.argsort(-jnp.abs(eigenvalues), stable=True)[:rank]
+        scaled = (vectors[:, kept] * jnp.sqrt(jnp.abs(eigenvalues[kept]))[None]).T
+        signs = jnp.where(eigenvalues[kept] < 0, -1, 1).astype(jnp.int8)
+        return LowRank(values.encode(key, scaled.ravel()), signs, matrix.shape[0])
 
-    return MatrixCompressor(f"low_rank({rank})", encode, lambda dim: dim / rank, at_most("rank", rank))
+    name = f"low_rank({rank})" if values.lossless else f"low_rank({rank}, {values})"
+    delta = (lambda dim: dim / rank) if values.lossless else None
+    return MatrixCompressor(name, encode, delta, at_most("rank", rank))
 
 
 def symmetric(compressor: Compressor) -> MatrixCompressor:

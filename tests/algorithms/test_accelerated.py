@@ -215,6 +215,17 @@ def test_fednl_ends_faster_than_any_linear_rate() -> None:
 
 
 @pytest.mark.long
+def test_fednl_in_half_precision_stays_exact() -> None:
+    """Whatever is rounded in a Hessian or a gradient comes later, so that nothing but bits is lost."""
+    draw, half = Regression(DRAWS[0]), fedlin.cast("float16")
+    method = fedlin.fednl(low_rank(1, half), start=half, uplink=fedlin.innovation(half))
+    result = fedlin.simulate(method, draw.problem, NEWTON, 20, x0=X0 / 4)
+    whole = fedlin.simulate(fedlin.fednl(low_rank(1)), draw.problem, NEWTON, 20, x0=X0 / 4)
+    assert result.distance[-1] < 1e-24
+    assert result.bytes_up[-1] < 0.4 * whole.bytes_up[-1]
+
+
+@pytest.mark.long
 def test_line_search_saves_a_start_from_which_newton_diverges() -> None:
     draw = Regression(DRAWS[0])
     plain = fedlin.simulate(fedlin.fednl(low_rank(2)), draw.problem, NEWTON, 12, x0=8 * X0)

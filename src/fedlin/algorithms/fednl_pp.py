@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.algorithms.fednl import as_matrix_compressor, check_start, learning_rate, zero_matrix
-from fedlin.compressors import Compressor, identity
+from fedlin.algorithms.fednl import as_matrix_compressor, learning_rate, opening_compressor, zero_matrix
+from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Matrix, Message, Phase, Requirement, Scalar, Vector
-from fedlin.matrices import MatrixCompressor, symmetric
+from fedlin.matrices import MatrixCompressor
 
 
 class FedNLPPServer(NamedTuple):
@@ -42,7 +42,9 @@ class Changes(NamedTuple):
 
 @factory(alpha=learning_rate)
 def fednl_pp(
-    compressor: Compressor | MatrixCompressor, alpha: float = 1.0, start: str = "hessian"
+    compressor: Compressor | MatrixCompressor,
+    alpha: float = 1.0,
+    start: str | Compressor | MatrixCompressor = "hessian",
 ) -> Algorithm[FedNLPPServer, FedNLPPClient]:
     """x = (H + lI)⁻¹g; who answers takes w_i = x, H_i ← H_i + α C(∇²f_i(w_i) - H_i), l_i = ‖∇²f_i(w_i) - H_i‖ and
 
@@ -52,7 +54,8 @@ def fednl_pp(
     Args:
         compressor: C of symmetric matrices, as in `fednl`.
         alpha: α, how fast H_i follows; 1 suits every contraction.
-        start: "hessian" if those who answer in the first round send whole Hessians, "zero" if H_i begins at zero.
+        start: "hessian" if those who answer in the first round send whole Hessians, "zero" if H_i begins at
+            zero; or a compressor for the first round.
 
     Returns:
         The method.
@@ -62,7 +65,7 @@ def fednl_pp(
     'fednl_pp(low_rank(1))'
     """
     matrices = as_matrix_compressor(compressor)
-    check_start(start)
+    first = opening_compressor(start)
 
     def measure(encoder: MatrixCompressor, whole: bool) -> Any:
         def send_changes(state: FedNLPPClient, x: Vector, local: Local) -> tuple[FedNLPPClient, Message]:
@@ -89,11 +92,11 @@ def fednl_pp(
         return (Phase("curvature", lambda state: state.x, measure(encoder, whole), add(whole)),)
 
     return Algorithm(
-        f"fednl_pp({matrices}{', from zero' if start == 'zero' else ''})",
+        f"fednl_pp({matrices}{'' if start == 'hessian' else f', start={start}'})",
         lambda x: FedNLPPServer(x, zero_matrix(x), jnp.zeros((), x.dtype), jnp.zeros_like(x)),
         lambda x: FedNLPPClient(zero_matrix(x), jnp.zeros((), x.dtype), jnp.zeros_like(x)),
         phases(matrices, False),
-        opening=phases(symmetric(identity()), True) if start == "hessian" else None,
+        opening=None if first is None else phases(first, True),
         requires=frozenset([Requirement.HESSIAN, Requirement.OWN_MODEL]),
         check=matrices.check,
     )

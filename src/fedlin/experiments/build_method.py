@@ -75,6 +75,8 @@ def algorithm(
 
 
 def _argument(key: str, value: Any, kind: Any) -> Any:
+    if kind == (str | Compressor | MatrixCompressor):  # a word of its own, or how a compressor is written
+        return value if value in ("hessian", "zero") else _argument(key, value, Compressor | MatrixCompressor)
     if kind in _WRITTEN:
         if not isinstance(value, str):
             raise ArgumentError(f'{key} = {value!r} is not allowed: write it as text, such as "top_k(10)".')
