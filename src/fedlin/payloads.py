@@ -248,7 +248,7 @@ def size(message: Message) -> Size:
 
 def float_bits(array: Any) -> float:
     """32 bits an entry, or its own size where that is less."""
-    return array.size * min(32, 8 * np.dtype(array.dtype).itemsize)
+    return float(array.size * min(32, 8 * np.dtype(array.dtype).itemsize))
 
 
 def paper_bits(message: Message) -> float:

@@ -1,5 +1,6 @@
 """Hessians and their products with vectors: closed forms against automatic differentiation, and who may ask."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ def custom(params: Any, batch: Any) -> jax.Array:
     return jnp.mean(jnp.cosh(batch @ params["w"]) + params["b"] ** 4)
 
 
-PROBLEMS = {
+PROBLEMS: dict[str, Callable[[], Problem]] = {
     "quadratic": lambda: fedlin.problems.least_squares(clients=3, dim=4, samples=8),
     "logistic": lambda: fedlin.problems.logistic(X, SIGNS, l2=0.3),
     "penalties": lambda: fedlin.problems.logistic(X, SIGNS, l2=np.array([0.1, 0.0, 2.0, 0.5])),

@@ -32,6 +32,10 @@ class BitCounts(NamedTuple):
         up: What one client has sent, the mean over the clients.
         down: What one client has been sent.
         clients: m.
+
+    >>> counts = BitCounts(np.array([[0, 0, 0], [64, 32, 40]]), np.zeros((2, 3)), clients=10)
+    >>> counts.bits("floats", "up", in_all=True).tolist()
+    [0.0, 320.0]
     """
 
     up: Array
@@ -54,7 +58,7 @@ class BitCounts(NamedTuple):
         column = WAYS.index(one_of("way", way, WAYS))
         one_of("direction", direction, DIRECTIONS)
         parts = {"up": self.up, "down": self.down, "both": self.up + self.down}
-        return parts[direction][:, column] * (self.clients if in_all else 1)
+        return parts[direction][:, column] * (float(self.clients) if in_all else 1.0)
 
 
 def count_bits(
