@@ -223,7 +223,7 @@ def log_line(curve: NDArray[Any], start: int = 0) -> tuple[float, float]:
         Its slope a round, and its level at round 0.
 
     >>> slope, level = log_line(4.0 * 0.5 ** np.arange(20))
-    >>> round(np.exp(slope), 6), round(np.exp(level), 6)
+    >>> round(float(np.exp(slope)), 6), round(float(np.exp(level)), 6)
     (0.5, 4.0)
     """
     slope, level = np.polyfit(np.arange(start, len(curve)), np.log(curve[start:]), 1)

@@ -1,5 +1,6 @@
 """The commands that developers type: what each installs, and that none is left unnamed."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -11,8 +12,9 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 def dry_run(target: str, environment: str) -> str:
     """What make would do for a target in an environment that is not there yet."""
-    command = ["make", "--dry-run", target, f"VENV={environment}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = ["make", "--no-print-directory", "--dry-run", target, f"VENV={environment}"]
+    outer = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    return subprocess.run(command, cwd=ROOT, env=outer, capture_output=True, text=True, check=True).stdout
 
 
 def test_reproducing_installs_the_core_alone_and_testing_completes_it() -> None:

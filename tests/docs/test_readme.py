@@ -28,12 +28,13 @@ SHORTER = {
     "fedlin run experiment.toml": ["--rounds", "3"],
     "fedlin advise": ["--check", "0"],
 }
-# What changes the user's shell or takes several processes, which tests of its own start.
+# What changes the user's shell, takes several processes or goes on until it is ended: these have tests of their own.
 NOT_HERE = (
     "fedlin --install-completion",
     "fedlin federation start",
     "fedlin federation status",
     "fedlin federation logs",
+    "fedlin federation watch",
 )
 
 

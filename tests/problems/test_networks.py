@@ -74,7 +74,8 @@ def test_a_loss_of_each_row_is_masked_and_its_mean_is_meant() -> None:
     np.testing.assert_allclose(runs[0].training_loss, runs[1].training_loss, rtol=1e-11)
     own = jax.tree.map(lambda leaf: leaf[0], by_row.data)
     with precision(np.float64):
-        products = [str(jax.make_jaxpr(p.objective.loss)(own, p.start)).count("[8,1,") for p in (by_row, by_mean)]
+        programs = [str(jax.make_jaxpr(problem.objective.loss)(own, problem.start)) for problem in (by_row, by_mean)]
+    products = [program.count("f64[8,1,") for program in programs]
     assert products[0] == 0 < products[1]  # batches of one row each, in the second alone
 
 

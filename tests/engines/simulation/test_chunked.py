@@ -59,7 +59,8 @@ def assert_same(found: Result, expected: Result) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_in_chunks_is_the_run_in_memory(name: str) -> None:
     whole = play(name)
-    for chunk in (4, 100) if name == "everyone" else (4,):
+    # In one chunk, a cohort's states that the host lacks yet are those of whoever took part in the round before too.
+    for chunk in (4, 100) if name in ("everyone", "a cohort") else (4,):
         assert_same(play(name, chunk=chunk), whole)
 
 
@@ -157,9 +158,9 @@ def test_the_device_holds_two_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch
 def test_a_run_in_chunks_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     algorithm, problem, options = RUNS["a cohort"]
-    half = simulate(algorithm, problem, Plan(TAU, 0.1), 3, seed=5, chunk=4, checkpoint=path, **options)
+    half = simulate(algorithm, problem, Plan(TAU, 0.1), 3, seed=5, chunk=100, checkpoint=path, **options)
     assert half.rounds == 3
-    resumed = play("a cohort", chunk=4, checkpoint=path)
-    np.testing.assert_array_equal(resumed.iterates, play("a cohort", chunk=4).iterates)
+    resumed = play("a cohort", chunk=100, checkpoint=path)
+    np.testing.assert_array_equal(resumed.iterates, play("a cohort", chunk=100).iterates)
     with pytest.raises(CheckpointError, match="layout"):
         play("a cohort", checkpoint=path)

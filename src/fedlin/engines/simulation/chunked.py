@@ -1,7 +1,7 @@
 """A run in chunks of clients: data and states stay on the host, and the device holds two chunks of them at a time.
 
 While the device works on one chunk the host reads the next, that of the next round where a round is one chunk, and
-takes back the states of the one before.
+takes back the states of the one before: a round does not wait for the states of the last one to reach the host.
 
 The host's arrays may be memory-mapped files: a round reads the rows of those who take part and no others.
 """
@@ -116,6 +116,7 @@ class Chunked:
         self._totals = run.totals(run.eta)
         self._compiled: set[bool] = set()
         self._coming: ComingRound | None = None
+        self._unsaved: tuple[Chunk, State] | None = None  # the last round's states, on their way to the host
 
     @property
     def running(self) -> bool:
@@ -173,8 +174,8 @@ class Chunked:
         eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
         seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
-        states = [chunk.take(self.states) for chunk in chunks]
         single = coming.placed is not None
+        states = [self._newest_states(chunk) for chunk in chunks]
         for clients_part, server_part in _programs(
             structure(algorithm), opening, self.client_program, len(algorithm.phases_in(opening))
         ):
@@ -186,6 +187,8 @@ class Chunked:
                 if not keep:
                     check_fits(clients_part, given, self.chunk)
                 states[number], uploads, taken, *losses = clients_part(*given)
+                if keep:
+                    self._save_states()  # the last round's, while the device works on this one
                 seen[number] = _plus(seen[number], losses)
                 mean = _plus(mean, uploads)
                 calls.append(taken)
@@ -194,16 +197,36 @@ class Chunked:
             if not single:
                 states[-1] = jax.tree.map(np.array, states[-1])
             server = server_part(inputs, server, mean, of_all, eta)
-        if keep:
-            jax.tree.map(lambda leaf: leaf.copy_to_host_async(), states[-1] if single else ())
-            self._coming = self._prepare(self.done + 1) if single and self.done + 1 < self.run.rounds else None
+        if keep and single:
+            jax.tree.map(lambda leaf: leaf.copy_to_host_async(), states[0])
+            self._unsaved = (chunks[0], states[0]) if jax.tree.leaves(states[0]) else None
+            self._coming = self._prepare(self.done + 1) if self.done + 1 < self.run.rounds else None
+        elif keep:
             for chunk, new in zip(chunks, states, strict=True):
-                rows = chunk.numbers[: chunk.used]
-                jax.tree.map(
-                    lambda old, new, rows=rows: old.__setitem__(rows, np.asarray(new)[: len(rows)]), self.states, new
-                )
+                self._write_states(chunk, new)
         training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
         return server, np.sum(calls, axis=0), np.sum(training, axis=0)
+
+    def _newest_states(self, chunk: Chunk) -> State:
+        """A chunk's states: the host's, and of those that took part in the last round what is not there yet."""
+        on_host: State = chunk.take(self.states)
+        if self._unsaved is None:
+            return on_host
+        last, newest = self._unsaved
+        known = last.numbers[: last.used]
+        place = np.minimum(np.searchsorted(known, chunk.numbers), last.used - 1).astype(np.int32)
+        merged: State = _merge(known[place] == chunk.numbers, place, on_host, newest)
+        return merged
+
+    def _save_states(self) -> None:
+        """Write the last round's states to the host, if they are not there yet."""
+        if self._unsaved is not None:
+            self._write_states(*self._unsaved)
+            self._unsaved = None
+
+    def _write_states(self, chunk: Chunk, states: State) -> None:
+        rows = chunk.numbers[: chunk.used]
+        jax.tree.map(lambda old, new: old.__setitem__(rows, np.asarray(new)[: len(rows)]), self.states, states)
 
     def _load(self, chunk: Chunk, number: int) -> tuple[ClientArrays, Vector]:
         """A chunk's clients in a round and their weights on the device, without their states."""
@@ -236,6 +259,7 @@ class Chunked:
 
     def arrays(self) -> dict[str, Any]:
         """Everything a checkpoint needs."""
+        self._save_states()
         return self.logs[0].save((self.server, self.states))
 
     def resume(self, arrays: dict[str, Any] | None) -> None:
@@ -256,6 +280,16 @@ def chunk_that_fits(run: Run) -> int | None:
         return None
     models = 4 * problem.start.nbytes  # a client's own, its gradient, its upload and its step
     return max(1, min(run.cohort or problem.clients, int(PART * memory / (one + models))))
+
+
+@jax.jit
+def _merge(newer: Vector, place: Vector, old: State, new: State) -> State:
+    """Row i of `old`, or row `place[i]` of `new` where `newer[i]`."""
+
+    def choose(old: Leaf, new: Leaf) -> Leaf:
+        return jnp.where(newer.reshape((-1,) + (1,) * (new.ndim - 1)), new[place], old)
+
+    return jax.tree.map(choose, old, new)
 
 
 def _plus(total: Any, more: Any) -> Any:
