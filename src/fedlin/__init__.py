@@ -4,19 +4,25 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fedlin import data, privacy, problems, theory
 from fedlin.algorithms import (
+    adiana,
     compressed,
+    compressed_scaffnew,
     diana,
     ef21,
     fedac,
     fedavg,
     fedcomgate,
     fedlin,
+    fednl,
+    fednl_pp,
     fednova,
     fedpaq,
     fedprox,
     fedsplit,
     gradient_descent,
     gradient_tracking,
+    gradskip,
+    locodl,
     s_local_svrg,
     scaffnew,
     scaffold,
@@ -28,6 +34,7 @@ from fedlin.cache import keep_compiled
 from fedlin.comparison import Comparison, compare
 from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
+from fedlin.engines.bits import BitCounts, count_bits
 from fedlin.engines.checkpoint import Checkpoint
 from fedlin.engines.federation import Client, Evaluation, FederationResult, Limits, Policy, serve
 from fedlin.engines.messages import message_sizes
@@ -39,6 +46,7 @@ from fedlin.errors import FedLinError
 from fedlin.layers import per_layer
 from fedlin.lazy import lazy_modules as _lazy_modules
 from fedlin.links import error_feedback, innovation, plain, shifted
+from fedlin.matrices import low_rank, symmetric
 from fedlin.plan import Plan, draw_steps, epochs
 from fedlin.result import Result
 
@@ -52,6 +60,7 @@ __getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
 
 __all__ = [
     "Algorithm",
+    "BitCounts",
     "Central",
     "Checkpoint",
     "Client",
@@ -68,11 +77,14 @@ __all__ = [
     "Policy",
     "Result",
     "Stop",
+    "adiana",
     "cast",
     "client_optimizer",
     "clipped",
     "compare",
     "compressed",
+    "compressed_scaffnew",
+    "count_bits",
     "data",
     "diana",
     "draw_rates",
@@ -84,6 +96,8 @@ __all__ = [
     "fedavg",
     "fedcomgate",
     "fedlin",
+    "fednl",
+    "fednl_pp",
     "fednova",
     "fedpaq",
     "fedprox",
@@ -91,9 +105,12 @@ __all__ = [
     "flanp",
     "gradient_descent",
     "gradient_tracking",
+    "gradskip",
     "identity",
     "innovation",
     "keep_compiled",
+    "locodl",
+    "low_rank",
     "message_sizes",
     "natural",
     "per_layer",
@@ -111,6 +128,7 @@ __all__ = [
     "sign",
     "simulate",
     "simulate_many",
+    "symmetric",
     "theory",
     "top_k",
 ]

@@ -105,7 +105,7 @@ def _top_k(k: int) -> Compressor:
         vector = jnp.asarray(vector)
         return _sparse(vector, _by_magnitude(vector)[:k])
 
-    return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=_at_most("k", k), selects=True)
+    return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=at_most("k", k), selects=True)
 
 
 def rand_k(k: int, unbiased: bool = False) -> Compressor:
@@ -131,7 +131,7 @@ def _rand_k(k: int, unbiased: bool) -> Compressor:
         kept = _sparse(vector, jax.random.permutation(key, dim)[:k])
         return Sparse(kept.values * (dim / k), kept.indices, dim) if unbiased else kept
 
-    check = _at_most("k", k)
+    check = at_most("k", k)
     if unbiased:
         return Compressor(f"rand_k({k}, unbiased=True)", encode, omega=lambda d: d / k - 1, check=check)
     return Compressor(f"rand_k({k})", encode, delta=lambda d: d / k, check=check, selects=True)
@@ -312,7 +312,9 @@ def _pack(scale: jax.Array, codes: jax.Array, bits: int, levels: int) -> Packed:
     return Packed(scale, pack_bits(codes, bits), codes.shape[0], bits, levels)
 
 
-def _at_most(name: str, k: int) -> Callable[[int], None]:
+def at_most(name: str, k: int) -> Callable[[int], None]:
+    """A check that refuses a dimension below k."""
+
     def check(dim: int) -> None:
         if k > dim:
             raise ArgumentError(f"{name} = {k} is more than the model's {dim} entries: give a {name} from 1 to {dim}.")

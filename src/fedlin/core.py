@@ -29,6 +29,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import jax
 
 Vector = jax.Array
+Matrix = jax.Array
 Scalar = jax.Array
 Key = jax.Array
 Message = Any
@@ -47,12 +48,16 @@ class Oracle(NamedTuple):
         grad: ∇f_i(x), or an estimate q_i(x) drawn with the key.
         prox: argmin_x f_i(x) + ‖x - u‖²/(2s), as prox(u, s).
         full: ∇f_i(x), exact even where `grad` is an estimate.
+        hessian: ∇²f_i(x), a symmetric matrix, exact; a method that asks for it needs `Requirement.HESSIAN`.
+        hvp: ∇²f_i(x) v, as hvp(x, v), without the matrix; under the same requirement.
     """
 
     loss: Callable[[Vector], Scalar]
     grad: Callable[[Vector, Key], Vector]
     prox: Callable[[Vector, Scalar], Vector]
     full: Callable[[Vector], Vector]
+    hessian: Callable[[Vector], Matrix]
+    hvp: Callable[[Vector, Vector], Vector]
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ class Local(NamedTuple):
         repeat: Local work of any other form, see `Repeat`.
         key: For random numbers; a function of (seed, round, phase, i).
         shared_key: The same on the server and on every client.
+        number: i, from 0 to m - 1, so that clients can share out work without a message.
     """
 
     oracle: Oracle
@@ -117,6 +123,7 @@ class Local(NamedTuple):
     repeat: Repeat
     key: Key
     shared_key: Key
+    number: Scalar
 
 
 class Central(NamedTuple):
@@ -178,6 +185,8 @@ class Requirement(StrEnum):
     STRONG_CONVEXITY = "a strongly convex problem"
     OWN_MODEL = "to begin each round with the model it ended the last one with"
     PLAIN_STEPS = "local steps that are η_i times a gradient"
+    HESSIAN = "second derivatives"
+    EQUAL_WEIGHTS = "clients of equal weight"
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,6 +201,7 @@ class Algorithm(Generic[S, C]):
         opening: Those of the first round, where they are others.
         requires: What it needs of a run; checked before anything is compiled.
         check: Raises for a dimension it cannot serve.
+        clients: m, where it is made for so many clients and no others.
         mechanisms: What makes each phase's upload private; empty where none is.
         recipe: How it was made, so that engines can rebuild it with other numbers.
     """
@@ -203,6 +213,7 @@ class Algorithm(Generic[S, C]):
     opening: tuple[Phase[S, C], ...] | None = None
     requires: frozenset[Requirement] = frozenset()
     check: Callable[[int], None] = lambda dim: None
+    clients: int | None = None
     mechanisms: tuple[Mechanism | None, ...] = ()
     recipe: "MethodRecipe | None" = field(default=None, compare=False)
 

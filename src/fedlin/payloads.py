@@ -6,6 +6,7 @@ A payload is any class with `decode`, `size` and `validate` that JAX knows as a 
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil, comb, log2
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import jax
@@ -29,9 +30,21 @@ class Size(NamedTuple):
         return self.values + self.indices
 
 
+class Symbols(NamedTuple):
+    """A message for an entropy coder: whole numbers below `alphabet`, and bits in which there is no pattern to find."""
+
+    codes: NDArray[Any]
+    alphabet: int
+    other: float
+
+
 @runtime_checkable
 class Payload(Protocol):
-    """An encoded vector; a class that inherits from this one needs `decode` alone."""
+    """An encoded vector; a class that inherits from this one needs `decode` alone.
+
+    It may also have `paper_bits()` and `symbols()`, by which `fedlin.count_bits` counts bits in other ways than on the
+    wire; see `paper_bits` and `symbols` in this module for what is taken where it has none.
+    """
 
     def decode(self) -> Vector:
         """The vector, as traced code."""
@@ -83,6 +96,15 @@ class Sparse:
         """k values and k indices of the smallest unsigned integer type that counts to d."""
         return Size(array_bytes(self.values), array_bytes(self.indices))
 
+    def paper_bits(self) -> float:
+        """32 bits a value, ⌈log₂ d⌉ an index."""
+        return float_bits(self.values) + self.values.size * ceil(log2(self.dim))
+
+    def symbols(self) -> Symbols:
+        """Indices are a set, which enumerative coding writes in log₂ of the number of sets; values have no pattern."""
+        count = self.values.size
+        return Symbols(np.zeros(0, int), 1, 8 * array_bytes(self.values) + ceil(log2(comb(self.dim, count))))
+
     def validate(self) -> None:
         """Refuse an index that is no entry's, or that stands twice."""
         indices: Any = self.indices
@@ -108,6 +130,15 @@ class Narrow:
         """The narrow values, their indices, and two bytes of exponent."""
         values, indices = self.payload.size()
         return Size(values + array_bytes(self.exponent), indices)
+
+    def paper_bits(self) -> float:
+        """The narrow values at their own size, and the exponent."""
+        return paper_bits(self.payload) + 8 * array_bytes(self.exponent)
+
+    def symbols(self) -> Symbols:
+        """Those of the narrow payload."""
+        inner = symbols(self.payload)
+        return inner._replace(other=inner.other + 8 * array_bytes(self.exponent))
 
     def validate(self) -> None:
         """Refuse an exponent that makes an entry infinite, and what the narrow payload refuses."""
@@ -141,6 +172,16 @@ class Packed:
         """The scale and ⌈d · bits / 8⌉ bytes of codes."""
         return Size(array_bytes(self.scale) + array_bytes(self.codes), 0)
 
+    def paper_bits(self) -> float:
+        """One float and a whole number of bits a code."""
+        return float_bits(self.scale) + self.dim * self.bits
+
+    def symbols(self) -> Symbols:
+        """The codes, and the scale as it is."""
+        places = 1 << np.arange(self.bits - 1, -1, -1)
+        codes = _used_bits(self.codes, self.dim * self.bits).reshape(self.dim, self.bits) @ places
+        return Symbols(codes, 2**self.bits, 8 * array_bytes(self.scale))
+
     def validate(self) -> None:
         """Refuse a code that stands for no level."""
         flags = _used_bits(self.codes, self.dim * self.bits)
@@ -170,6 +211,16 @@ class Powers:
         """⌈12d/8⌉ bytes in double precision, ⌈9d/8⌉ in single."""
         return Size(array_bytes(self.codes), 0)
 
+    def paper_bits(self) -> float:
+        """9 bits an entry, a sign and the exponent of a 32-bit float."""
+        return 9 * self.dim
+
+    def symbols(self) -> Symbols:
+        """Sign and exponent of every entry as one code."""
+        bits = 1 + np.finfo(self.dtype).nexp
+        flags = _used_bits(self.codes, self.dim * bits).reshape(self.dim, bits)
+        return Symbols(flags @ (1 << np.arange(bits - 1, -1, -1)), 2**bits, 0)
+
     def validate(self) -> None:
         """Refuse the exponent by which IEEE 754 writes infinity."""
         bits = 1 + np.finfo(self.dtype).nexp
@@ -193,6 +244,33 @@ def size(message: Message) -> Size:
     nodes = jax.tree.leaves(message, is_leaf=is_payload)
     sizes = [n.size() if is_payload(n) else Size(array_bytes(n), 0) for n in nodes]
     return Size(sum(s.values for s in sizes), sum(s.indices for s in sizes))
+
+
+def float_bits(array: Any) -> float:
+    """32 bits an entry, or its own size where that is less."""
+    return float(array.size * min(32, 8 * np.dtype(array.dtype).itemsize))
+
+
+def paper_bits(message: Message) -> float:
+    """Bits as most papers count them: numbers as 32-bit floats or their own size if less, and what payloads say.
+
+    >>> paper_bits(np.zeros(10))
+    320.0
+    """
+    nodes = jax.tree.leaves(message, is_leaf=is_payload)
+    return float(sum(n.paper_bits() if hasattr(n, "paper_bits") else _own_bits(n) for n in nodes))
+
+
+def _own_bits(node: Any) -> float:
+    return sum(map(float_bits, jax.tree.leaves(node)))
+
+
+def symbols(node: Any) -> Symbols:
+    """What an entropy coder gets of a payload or an array, concrete; numbers as they are where nothing else is said."""
+    if hasattr(node, "symbols"):
+        given: Symbols = node.symbols()
+        return given
+    return Symbols(np.zeros(0, int), 1, 8 * sum(map(array_bytes, jax.tree.leaves(node))))
 
 
 def validate(message: Message) -> None:

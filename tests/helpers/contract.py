@@ -53,6 +53,7 @@ class Row:
     draws: bool = False  # a lossy link draws at random
     rounds: int = 400  # enough to see where it ends
     fails: Mapping[str, str] = field(default_factory=dict)  # names of checks, and why
+    long: bool = False  # whether all checks that compile its program are left to `make test-long`
 
     @property
     def method(self) -> str:
@@ -86,6 +87,8 @@ def each_check(rows: Iterable[Row]) -> pytest.MarkDecorator:
             name = check.__name__
             reason = row.fails.get(name)
             marks = [pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True)] if reason else []
+            if row.long and check not in WITHOUT_PROGRAM:
+                marks.append(pytest.mark.long)
             parameters.append(pytest.param(check, row, id=f"{row}-{name}", marks=marks))
     return pytest.mark.parametrize(("check", "row"), parameters)
 
@@ -315,3 +318,4 @@ CHECKS: tuple[Check, ...] = (
     a_run_in_chunks_takes_the_same_steps,
     bytes_are_those_of_the_arrays_sent,
 )
+WITHOUT_PROGRAM: tuple[Check, ...] = (equal_arguments_give_the_same_object, the_state_keeps_its_structure)

@@ -6,9 +6,22 @@ import numpy as np
 
 import fedlin
 from contract import Row
-from fedlin import cast, error_feedback, innovation, natural, plain, privacy, quantize, rand_k, shifted, sign, top_k
+from fedlin import (
+    cast,
+    error_feedback,
+    innovation,
+    low_rank,
+    natural,
+    plain,
+    privacy,
+    quantize,
+    rand_k,
+    shifted,
+    sign,
+    top_k,
+)
 from fedlin.problems.problem import Problem
-from quadratics import DIM, TAU
+from quadratics import CLIENTS, DIM, TAU
 
 
 def one_step_size(instance: Problem) -> fedlin.Plan:
@@ -33,6 +46,18 @@ def changes(instance: Problem) -> fedlin.Plan:
 
 def differences(instance: Problem) -> fedlin.Plan:
     return fedlin.theory.diana(instance, DIM / 2 - 1)
+
+
+def half_steps(instance: Problem) -> fedlin.Plan:
+    return fedlin.Plan(1, 0.3 / instance.smoothness)
+
+
+def resting(instance: Problem) -> fedlin.Plan:
+    return fedlin.Plan(np.array([1, 3, 2, 3, 1, 2, 3]), 1 / (3 * instance.smoothness))
+
+
+def newton(instance: Problem) -> fedlin.Plan:
+    return fedlin.Plan(1, 1.0)
 
 
 def splitting(instance: Problem) -> fedlin.Plan:
@@ -105,6 +130,48 @@ ROWS = [
     Row(fedlin.fedac, {}, "stalls", accelerated),
     Row(fedlin.s_local_svrg, {"renewal": 0.3}, "converges", every_client=True),
     Row(fedlin.compressed, {"k": 2}, "converges", every_client=True),
+    Row(
+        fedlin.compressed_scaffnew,
+        {"clients": CLIENTS, "sparsity": 3},
+        "converges",
+        one_of_each,
+        every_client=True,
+        fails={"the_order_of_the_clients_does_not_matter": "a client's number decides which entries it sends"},
+        long=True,
+    ),
+    Row(
+        fedlin.locodl,
+        {"compressor": rand_k(2, unbiased=True), "probability": 0.3, "pace": 0.8},
+        "converges",
+        half_steps,
+        every_client=True,
+        draws=True,
+        rounds=1500,
+        fails=DRAWS,
+        long=True,
+    ),
+    Row(
+        fedlin.adiana,
+        {"compressor": rand_k(2, unbiased=True), "alpha": 0.4, "probability": 0.3},
+        "converges",
+        half_steps,
+        every_client=True,
+        draws=True,
+        rounds=800,
+        fails=DRAWS,
+        long=True,
+    ),
+    Row(fedlin.gradskip, {"probability": 1 / 3}, "converges", resting, every_client=True, fails=DRAWS, long=True),
+    Row(fedlin.fednl, {"compressor": low_rank(1)}, "converges", newton, every_client=True, long=True),
+    Row(
+        fedlin.fednl,
+        {"compressor": top_k(4), "correction": "shift", "line_search": True, "start": "zero"},
+        "converges",
+        newton,
+        every_client=True,
+        long=True,
+    ),
+    Row(fedlin.fednl_pp, {"compressor": top_k(4), "start": "zero"}, "converges", newton, long=True),
     Row(fedlin.fedlin, {"same_batch": True}, "converges"),
     Row(fedlin.fedlin, {}, "converges"),
     Row(fedlin.fedlin, {"uplink": error_feedback(top_k(2))}, "neighbourhood"),

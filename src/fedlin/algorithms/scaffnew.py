@@ -6,11 +6,11 @@ Finally!, ICML 2022, Algorithm 2. A round here is what lies between two communic
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly, take_mean
+from fedlin.algorithms.shared_coin import steps_until
 from fedlin.checks import real
 from fedlin.core import Algorithm, Local, Message, Phase, Requirement, Vector
 
@@ -47,11 +47,7 @@ def scaffnew(probability: float | None = None) -> Algorithm[ModelOnly, ScaffnewC
         if probability is not None:
             y = local.descend(x, shift=-h)
             return ScaffnewClient(h, y), y
-        # Steps up to and with the first success of a coin that falls the same way for all; with p = 1, log(1 - p) = -∞.
-        # In one precision for every model, so that the coin falls the same way whatever x is.
-        luck = 1 - jax.random.uniform(local.shared_key, (), jnp.float32)  # in (0, 1]
-        longer = jnp.floor(jnp.log(luck) / jnp.log1p(-1 / local.tau.astype(jnp.float32))).astype(jnp.int32)
-        y = local.descend(x, shift=-h, steps=1 + longer)
+        y = local.descend(x, shift=-h, steps=steps_until(local.shared_key, 1 / local.tau.astype(jnp.float32)))
         return ScaffnewClient(h, y), y
 
     return Algorithm(

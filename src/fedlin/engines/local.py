@@ -60,8 +60,9 @@ def make_local(
     eta: Scalar,
     key: Key,
     shared_key: Key,
+    number: Scalar | int = 0,
 ) -> tuple[Local, Counter]:
-    """Client i's `Local`, and the counter its oracle feeds."""
+    """Client i's `Local`, and the counter its oracle feeds; `number` is i."""
     counter = Counter()
 
     def exact(x: Vector) -> Slope:
@@ -146,8 +147,15 @@ def make_local(
         counter.counts = Counts(*map(operator.add, before, during))
         return done
 
-    oracle = Oracle(lambda x: objective.loss(data, x), grad, prox, full)
-    local = Local(oracle, tau, eta, descend, repeat, key, shared_key)
+    oracle = Oracle(
+        partial(objective.loss, data),
+        grad,
+        prox,
+        full,
+        partial(objective.second_derivatives, data),
+        partial(objective.curvature_along, data),
+    )
+    local = Local(oracle, tau, eta, descend, repeat, key, shared_key, jnp.asarray(number, jnp.int32))
     return local, counter
 
 

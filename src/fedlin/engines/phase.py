@@ -103,6 +103,7 @@ def client_step(
         client.eta,
         keys.client(client.number),
         keys.shared,
+        client.number,
     )
     state, upload = phase.client(client.state, decode(message), local)
     counts, whole = counter.counts, jnp.int32

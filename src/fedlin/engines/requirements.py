@@ -26,12 +26,32 @@ def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
         )
 
 
-def check_prox(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
-    """Refuse a problem without the proximal operator the algorithm needs."""
+def check_oracle(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
+    """Refuse a problem without the proximal operator or the second derivatives that the algorithm needs."""
     if Requirement.PROX in algorithm.requires and problem.objective.prox is None:
         raise ArgumentError(
             f"{algorithm.name} needs {Requirement.PROX}, and {problem!r} has none: give steps= to replace it by "
             "gradient steps."
+        )
+    if Requirement.HESSIAN in algorithm.requires and problem.objective.outside:
+        raise ArgumentError(
+            f"{algorithm.name} needs {Requirement.HESSIAN}, and {problem!r} is computed by another library, which "
+            "gives gradients alone: write the loss in JAX (fedlin.problems.from_loss), or use a method of first order "
+            "such as fedlin.fedlin() or fedlin.scaffnew()."
+        )
+
+
+def check_clients(algorithm: Algorithm[Any, Any], weights: Array) -> None:
+    """Refuse clients of whom there are too many or too few, or who count differently, where that matters."""
+    if algorithm.clients is not None and algorithm.clients != len(weights):
+        raise ArgumentError(
+            f"{algorithm.name} is made for {algorithm.clients} clients, and there are {len(weights)}: give "
+            f"clients={len(weights)}, or use fedlin.scaffnew() or fedlin.locodl(), which serve any number."
+        )
+    if Requirement.EQUAL_WEIGHTS in algorithm.requires and not np.allclose(weights, weights[0], rtol=1e-6):
+        raise ArgumentError(
+            f"{algorithm.name} needs {Requirement.EQUAL_WEIGHTS}, and theirs range from {weights.min():.3g} to "
+            f"{weights.max():.3g}: give equal ones, or use fedlin.scaffnew() or fedlin.fedlin(), which serve any."
         )
 
 

@@ -121,6 +121,9 @@ def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target:
     if candidate.certified:
         step = float((theory.certified(problem, _tau(prepared)).eta * _tau(prepared))[0])
         attempt([step], pilot)
+    elif candidate.step is not None:
+        step = candidate.step
+        attempt([step], pilot)
     else:
         step = search(attempt, TuningConfig(), 1 / problem.smoothness, pilot).value
     run = results[step]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin import algorithms, compressors, links, privacy, theory
+from fedlin import algorithms, compressors, links, matrices, privacy, theory
 from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
@@ -17,6 +17,7 @@ from fedlin.errors import ArgumentError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.own_code import call_own, is_own
 from fedlin.links import Link
+from fedlin.matrices import MatrixCompressor
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
 
@@ -34,8 +35,15 @@ def _makers(module: ModuleType, kind: type) -> dict[str, Callable[..., Any]]:
 Known = Mapping[str, Callable[..., Any]]
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
 COMPRESSORS = _makers(compressors, Compressor) | _makers(privacy, Compressor)
+MATRIX_COMPRESSORS = _makers(matrices, MatrixCompressor)
 LINKS = {
     name: maker for name, maker in _makers(links, Link).items() if "compressor" in inspect.signature(maker).parameters
+}
+# What an argument of this type may be written as.
+_WRITTEN: dict[Any, Known] = {
+    Compressor: COMPRESSORS,
+    Link | Compressor: {**COMPRESSORS, **LINKS},
+    Compressor | MatrixCompressor: {**COMPRESSORS, **MATRIX_COMPRESSORS},
 }
 THEOREMS = _makers(theory, Plan)
 
@@ -67,17 +75,19 @@ def algorithm(
 
 
 def _argument(key: str, value: Any, kind: Any) -> Any:
-    if kind is Compressor or kind == (Link | Compressor):
+    if kind == (str | Compressor | MatrixCompressor):  # a word of its own, or how a compressor is written
+        return value if value in ("hessian", "zero") else _argument(key, value, Compressor | MatrixCompressor)
+    if kind in _WRITTEN:
         if not isinstance(value, str):
             raise ArgumentError(f'{key} = {value!r} is not allowed: write it as text, such as "top_k(10)".')
-        return evaluate(value, COMPRESSORS if kind is Compressor else {**COMPRESSORS, **LINKS}, key)
+        return evaluate(value, _WRITTEN[kind], key)
     if kind is bool and not isinstance(value, bool):
         raise ArgumentError(f"{key} = {value!r} is not allowed: give true or false.")
     return value
 
 
 def _example(kind: Any) -> str:
-    return '"top_k(10)"' if kind is Compressor else "10" if kind is int else "0.1"
+    return '"top_k(10)"' if kind in _WRITTEN else "10" if kind is int else "0.1"
 
 
 def steps(tau: int | config.SpreadConfig | config.EachConfig, clients: int) -> NDArray[np.integer[Any]]:

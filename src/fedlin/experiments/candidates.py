@@ -1,20 +1,27 @@
 """The methods worth trying on a problem, by what is known of it, written as an experiment file would."""
 
 from collections.abc import Iterator
-from math import log, log1p, sqrt
+from math import ceil, log, log1p, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
+from fedlin.theory.accelerated_steps import (
+    adiana_probability,
+    compressed_scaffnew,
+    locodl_pace,
+    locodl_probability,
+)
 from fedlin.theory.certified_steps import certified_factors
 
 
 class Candidate(NamedTuple):
     """A method with its arguments; `tau` where it takes its own number of local steps instead of the plan's.
 
-    A `certified` one takes the certified step, and none is sought.
+    A `certified` one takes the certified step, and one with a `step` that one; no other is sought.
     """
 
     method: str
@@ -23,6 +30,7 @@ class Candidate(NamedTuple):
     tau: int | None = None
     alias: str = ""
     certified: bool = False
+    step: float | None = None
 
     @property
     def one_step_size(self) -> bool:
@@ -47,7 +55,7 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
 
     >>> from fedlin.problems import least_squares
     >>> [one.method for one in candidates(least_squares(clients=3, dim=100, samples=200), 0.5)]
-    ['fedlin', 'scaffold']
+    ['fedlin', 'scaffold', 'fednl_pp']
     """
     if problem.sampling is not None:
         yield Candidate(
@@ -55,13 +63,18 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
         )
         yield Candidate("scaffold", {}, "control variates; the noise of mini-batches stays")
         return
+    kappa = _condition(problem)
     if participation < 1:
         yield Candidate("fedlin", {"uplink": "innovation(identity())"}, "the absent ones' last gradients still count")
         yield Candidate("scaffold", {}, "control variates of those who answer")
+        if kappa is not None and _has_hessians(problem):
+            yield Candidate(
+                "fednl_pp", dict(_RANK), "Newton's method; the absent ones' last Hessians count", 1, step=1.0
+            )
         return
     yield Candidate("gradient_descent", {}, "the yardstick: one gradient a round", tau=1)
     yield Candidate("fedlin", {}, "the paper's method, whole messages")
-    if _condition(problem) is not None:
+    if kappa is not None:
         yield Candidate("fedlin", {}, "proved, at a step nobody has to tune", alias="fedlin, certified", certified=True)
     yield Candidate("scaffold", {}, "control variates instead of a second exchange")
     yield Candidate("fedlin", _cast("cast('float16')"), "every value in half precision", alias="fedlin, float16")
@@ -75,10 +88,43 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
             f"{k} of {problem.dim} entries up in half precision, five bits an entry down",
             alias=f"fedlin, {k} up",
         )
-    kappa = _condition(problem)
-    steps = 1 if kappa is None else round(sqrt(kappa))
+    if kappa is not None:
+        yield from _accelerated(problem, kappa)
+
+
+_RANK = {"compressor": "low_rank(1)"}
+_LARGEST = 2**26  # entries that the Hessians of all clients may have together: half a gigabyte
+_SHARE = 10  # of so many clients one sends an entry
+
+
+def _has_hessians(problem: Problem) -> bool:
+    """Whether second derivatives can be asked for and kept."""
+    return not problem.objective.outside and problem.clients * problem.dim**2 <= _LARGEST
+
+
+def _accelerated(problem: Problem, kappa: float) -> Iterator[Candidate]:
+    """Methods whose rounds grow as √κ, and Newton's."""
+    steps, clients = round(sqrt(kappa)), problem.clients
     if steps > 1:
         yield Candidate("scaffnew", {}, f"{steps} local steps on average, √κ rounds", tau=steps)
+        omega = 1 / 8  # of natural compression
+        sent = {"probability": locodl_probability(problem, omega), "pace": locodl_pace(problem, omega)}
+        why = "local steps and an exponent for each entry, √κ rounds"
+        yield Candidate("locodl", {"compressor": "natural()", **sent}, why, tau=1, alias="locodl, natural()")
+    sparsity = max(2, clients // _SHARE)
+    if sparsity < clients and np.ptp(problem.weights) == 0:
+        tau = int(compressed_scaffnew(problem, sparsity).tau)
+        shared = {"clients": clients, "sparsity": sparsity}
+        why = f"each entry from {sparsity} of {clients} clients, √κ rounds"
+        yield Candidate("compressed_scaffnew", shared, why, tau=tau, alias="compressed_scaffnew")
+    levels = ceil(sqrt(problem.dim))  # at which ω is 1
+    dithered = {"compressor": f"quantize({levels})", "alpha": 0.5, "probability": adiana_probability(problem, 1.0)}
+    yield Candidate(
+        "adiana", dithered, "momentum on dithered gradients, √κ rounds", tau=1, alias=f"adiana, {levels} levels"
+    )
+    if _has_hessians(problem):
+        search = {**_RANK, "line_search": True}
+        yield Candidate("fednl", search, "Newton's method on Hessians learned by rank 1", 1, "fednl, rank 1", step=1.0)
 
 
 _DOWN = dict.fromkeys(("downlink", "model_downlink"), "innovation(quantize(15))")

@@ -38,8 +38,9 @@ def problem_kinds() -> list[CatalogueEntry]:
 
 
 def compressors() -> list[CatalogueEntry]:
-    """The compressors, then the links that remember around them."""
-    return [*_entries(build_method.COMPRESSORS), *_entries(build_method.LINKS)]
+    """The compressors of vectors and of symmetric matrices, then the links that remember around them."""
+    known = (build_method.COMPRESSORS, build_method.MATRIX_COMPRESSORS, build_method.LINKS)
+    return [entry for makers in known for entry in _entries(makers)]
 
 
 def _entries(known: Mapping[str, Callable[..., Any]]) -> list[CatalogueEntry]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log1p
 
 from fedlin.checks import nonnegative
-from fedlin.core import Scalar, Vector
+from fedlin.core import Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
@@ -22,6 +22,7 @@ from fedlin.problems.rows import (
     RowPart,
     RowSlope,
     Sheet,
+    add_penalty,
     count_rows,
     drawable_rows,
     largest_eigenvalues,
@@ -52,6 +53,16 @@ def _fit_slope(rows: RowPart, x: Vector) -> Vector:
 
 def _grad(sheet: Sheet, x: Vector) -> Vector:
     return sum_over_rows(_fit_slope, sheet, x) + sheet.l2 * x
+
+
+def _fit_curvature(rows: RowPart, x: Vector) -> Matrix:
+    margins = rows.X @ x  # a row's second derivative does not depend on the sign of its label
+    bend = rows.weight * (jax.nn.sigmoid(margins) * jax.nn.sigmoid(-margins))
+    return (rows.X.T * bend[None]) @ rows.X
+
+
+def _hessian(sheet: Sheet, x: Vector) -> Matrix:
+    return add_penalty(sum_over_rows(_fit_curvature, sheet, x), sheet)
 
 
 def _fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
@@ -85,6 +96,7 @@ CONVEX = Objective(
     _divergence,
     prox_by_newton(_smooth),
     fused=partial(descend_on_chip, ON_CHIP),
+    hessian=_hessian,
     origin=(__name__, "CONVEX"),
 )
 WEIGHTED = replace(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.core import Key, Optimizer, Scalar, Vector
+from fedlin.core import Key, Matrix, Optimizer, Scalar, Vector
 from fedlin.devices import runs_kernels
 
 T = TypeVar("T")
@@ -68,6 +68,7 @@ class Objective:
     slope: Callable[[Data, Vector], Slope] | None = None  # `grad` and `loss` in one pass, where that costs no more
     # (data of several clients, weights w, x) -> Σ w_i f_i(x) and Σ w_i ∇f_i(x), without any client's own gradient
     total: Callable[[Data, Vector, Vector], tuple[Scalar, Vector]] | None = None
+    hessian: Callable[[Data, Vector], Matrix] | None = None  # ∇²f_i(x) in closed form
 
     # The module, the name in it and, where that is a function, the arguments that give these functions again.
     origin: Origin | None = field(default=None, compare=False)
@@ -80,6 +81,18 @@ class Objective:
         if self.descend is not None:
             return self.descend(data, work)
         return self.fused(data, work) if self.fused is not None and runs_kernels() else None
+
+    def second_derivatives(self, data: Data, x: Vector) -> Matrix:
+        """∇²f_i(x): in closed form, or as the derivative of the gradient, forwards, which takes loops of any length."""
+        if self.hessian is not None:
+            return self.hessian(data, x)
+        matrix: Matrix = jax.jacfwd(lambda point: self.grad(data, point))(x)
+        return matrix
+
+    def curvature_along(self, data: Data, x: Vector, direction: Vector) -> Vector:
+        """∇²f_i(x) v, at the cost of about two gradients."""
+        product: Vector = jax.jvp(lambda point: self.grad(data, point), (x,), (direction,))[1]
+        return product
 
 
 class Descended(NamedTuple):

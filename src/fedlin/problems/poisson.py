@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedlin.core import Scalar, Vector
+from fedlin.core import Matrix, Scalar, Vector
 from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
@@ -15,6 +15,7 @@ from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
     RowPart,
     Sheet,
+    add_penalty,
     drawable_rows,
     largest_eigenvalues,
     pack_sheet,
@@ -45,6 +46,14 @@ def _grad(sheet: Sheet, x: Vector) -> Vector:
     return sum_over_rows(_fit_slope, sheet, x) + sheet.l2 * x
 
 
+def _fit_curvature(rows: RowPart, x: Vector) -> Matrix:
+    return (rows.X.T * (rows.weight * jnp.exp(rows.X @ x))[None]) @ rows.X
+
+
+def _hessian(sheet: Sheet, x: Vector) -> Matrix:
+    return add_penalty(sum_over_rows(_fit_curvature, sheet, x), sheet)
+
+
 def _fit_above_tangent(rows: RowPart, x: Vector, y: Vector) -> Scalar:
     # exp(u) - exp(v) - exp(v)(u - v) = exp(v) (exp(t) - 1 - t) with t = u - v.
     there = rows.X @ y
@@ -60,7 +69,9 @@ def _smooth(sheet: Sheet, x: Vector) -> Scalar:
     return _fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
 
-OBJECTIVE = Objective(_loss, _grad, _divergence, prox_by_newton(_smooth), origin=(__name__, "OBJECTIVE"))
+OBJECTIVE = Objective(
+    _loss, _grad, _divergence, prox_by_newton(_smooth), hessian=_hessian, origin=(__name__, "OBJECTIVE")
+)
 
 
 class Poisson(Problem):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite
-from fedlin.core import Scalar, Vector
+from fedlin.core import Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
@@ -44,6 +44,10 @@ def _loss(form: Form, x: Vector) -> Scalar:
 
 def _grad(form: Form, x: Vector) -> Vector:
     return form.A @ x - form.b
+
+
+def _hessian(form: Form, x: Vector) -> Matrix:
+    return form.A
 
 
 def _divergence(form: Form, x: Vector, y: Vector) -> Scalar:
@@ -85,13 +89,14 @@ def geometric_sum(z: Vector, steps: Scalar | int) -> Vector:
     return jnp.where(z > 0, jnp.where(gentle, small, large) / safe, power)
 
 
-CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend, origin=(__name__, "CLOSED"))
+CLOSED = Objective(_loss, _grad, _divergence, _prox, _descend, hessian=_hessian, origin=(__name__, "CLOSED"))
 BY_GRADIENTS = Objective(
     _loss,
     _grad,
     _divergence,
     _prox,
     fused=lambda form, work: descend_on_chip(form.A, form.b, work),
+    hessian=_hessian,
     origin=(__name__, "BY_GRADIENTS"),
 )
 

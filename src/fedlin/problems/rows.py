@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
-from fedlin.core import Key, Scalar, Vector
+from fedlin.core import Key, Matrix, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
 from fedlin.problems.packed import ROWS, PackedRows, pack, sum_over_packed
@@ -194,6 +194,11 @@ def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: V
     nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(block, 0))
     total: T = jax.lax.fori_loop(0, used, lambda number, sums: jax.tree.map(jnp.add, sums, block(number)), nothing)
     return total
+
+
+def add_penalty(fit: Matrix, sheet: Sheet | PackedSheet) -> Matrix:
+    """The Hessian of f_i, from that of its sum over rows."""
+    return fit + jnp.diag(jnp.broadcast_to(sheet.l2, fit.shape[:1]))
 
 
 def _without_pandas(parts: Any) -> Any:

@@ -1,6 +1,17 @@
 """Step sizes, bounds and constants, one function a theorem."""
 
 from fedlin.theory import bounds, exact, lower_bound, splitting, staged, surrogate
+from fedlin.theory.accelerated_steps import (
+    adiana,
+    adiana_probability,
+    compressed_scaffnew,
+    fednl,
+    gradskip,
+    gradskip_probability,
+    locodl,
+    locodl_pace,
+    locodl_probability,
+)
 from fedlin.theory.certified_steps import certified
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.method_steps import (
@@ -30,9 +41,12 @@ from fedlin.theory.steps import (
 )
 
 __all__ = [
+    "adiana",
+    "adiana_probability",
     "bounds",
     "certified",
     "client_feedback",
+    "compressed_scaffnew",
     "convex",
     "convex_last",
     "diana",
@@ -41,11 +55,17 @@ __all__ = [
     "exact",
     "fedac",
     "fedcomgate",
+    "fednl",
     "fedpaq",
     "fedsplit",
     "flanp",
     "gradient_tracking",
+    "gradskip",
+    "gradskip_probability",
     "homogeneous",
+    "locodl",
+    "locodl_pace",
+    "locodl_probability",
     "lower_bound",
     "noisy",
     "noisy_decaying",

@@ -1,7 +1,7 @@
 """What the theorems guarantee, as curves: index T is the bound after T rounds.
 
 Theorems and propositions are those of Mitra et al., Linear Convergence in Federated Learning (NeurIPS 2021); the
-bounds of the other methods are in `method_bounds` and go by the same names here.
+bounds of the other methods are in `method_bounds` and `accelerated_bounds` and go by the same names here.
 """
 
 from math import sqrt
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.problems.problem import Problem
+from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, gradskip, locodl
 from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.method_bounds import convexity, fedcomgate, fedpaq, geometric, gradient_tracking, s_local_svrg
 from fedlin.theory.steps import DECAY
@@ -19,12 +20,16 @@ __all__ = [
     "certified",
     "client_feedback",
     "client_feedback_gap",
+    "coin_rounds",
+    "compressed_scaffnew",
     "convex",
     "convex_last",
     "fedcomgate",
     "fedpaq",
     "gradient_tracking",
+    "gradskip",
     "homogeneous",
+    "locodl",
     "noisy",
     "noisy_decaying",
     "nonconvex",
@@ -60,6 +65,8 @@ def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
 
 def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: float) -> Array:
     """At the steps of `theory.certified`: ‖x̄_{T+1} - x*‖² ≤ (Σ w_i R_i)^{2T} ‖x̄_1 - x*‖², R_i nearly (1 - η_iμ)^τ_i.
+
+    On quadratics R is the norm of the round on these very clients, where that is less. A run's rounding is not in it.
 
     Args:
         problem: the problem, or its condition number κ.

@@ -41,7 +41,11 @@ SCAFFNEW_STEPS = {
 # Rounds of DIANA to each error, at the step its authors' code takes; bits up a client as they count them.
 DIANA_ROUNDS, DIANA_STEP, DIANA_ALPHA, DIANA_LEVELS = (500, 2369, 4276), 1.1828, 0.5, 11
 BITS_TO = (1e-6, 1e-10)
-PUBLISHED_BITS = {"DIANA": (891_692, None), "ADIANA": (340_643, 827_704), "FedNL, rank 1": (291_264, 346_368)}
+PUBLISHED_BITS: dict[str, tuple[int, ...]] = {
+    "DIANA": (891_692,),
+    "ADIANA": (340_643, 827_704),
+    "FedNL, rank 1": (291_264, 346_368),
+}
 # What version 0.1.0 of this package sent on the same problem.
 BEFORE = {
     ("FedLin, 8 entries up, 5 bits down", 1e-6): "431,328 (down 1,374,384) in version 0.1.0",
@@ -49,7 +53,8 @@ BEFORE = {
     ("Scaffnew, float64", 1e-6): "747,840 in version 0.1.0",
     ("Scaffnew, float64", 1e-10): "2,125,440 in version 0.1.0",
 }
-DITHERED_ENTRY = 2.8  # bits an entry of a dithered vector, as they count
+DITHERED_ENTRY, DITHERED_OMEGA = 2.8, 1.0  # bits an entry of a dithered vector, and its ω, as they count
+CLIENTS, L2 = 80, 1e-3  # of their problem
 
 
 class SortedProblem(NamedTuple):
@@ -98,5 +103,5 @@ def dealt_a9a() -> Logistic | None:
     rows = _rows()
     if rows is None:
         return None
-    X, y = (part[: 80 * 407] for part in rows)
-    return problems.logistic(X.reshape(80, 407, -1), y.reshape(80, 407), l2=1e-3)
+    X, y = (part[: CLIENTS * 407] for part in rows)
+    return problems.logistic(X.reshape(CLIENTS, 407, -1), y.reshape(CLIENTS, 407), l2=L2)

@@ -23,7 +23,7 @@ from fedlin.engines.federation.phase_programs import work
 from fedlin.engines.federation.secret import fresh, secret_words
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.engines.phase import ClientArrays, ClientProgram
-from fedlin.engines.requirements import check_prox
+from fedlin.engines.requirements import check_oracle
 from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
@@ -77,7 +77,7 @@ class Client:
             raise ArgumentError(
                 f"problem = {problem!r} is not allowed: a site gives a problem with one client, its own."
             )
-        check_prox(algorithm, problem)
+        check_oracle(algorithm, problem)
         self.handshake = Handshake(algorithm, problem.dim, problem.dtype)
         self.problem = problem
         self.weight = positive("weight", weight)

@@ -12,7 +12,7 @@ from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.wire import Header, Kind
-from fedlin.engines.requirements import check_plan
+from fedlin.engines.requirements import check_clients, check_plan
 from fedlin.errors import ArgumentError, FederationError, WireError
 
 READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
@@ -46,6 +46,7 @@ def register(session: Session) -> None:
     if quorum is not None and quorum > len(names):
         raise ArgumentError(f"policy.quorum = {quorum} is more than the {len(names)} clients: give at most that many.")
     check_plan(session.algorithm, *session.plan.rows(len(names), session.rounds))
+    check_clients(session.algorithm, np.array([greeted[name] for name in names]))
     _check_share(session)
     facts = {
         "run": session.run.hex(),

@@ -16,7 +16,7 @@ from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.phase import Totals, total
-from fedlin.engines.requirements import check_convexity, check_plan, check_presence, check_prox
+from fedlin.engines.requirements import check_clients, check_convexity, check_oracle, check_plan, check_presence
 from fedlin.engines.simulation.program import Inputs, State, When
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
@@ -118,7 +118,8 @@ class Run:
     def packed(self, devices: int) -> Any:
         """The clients' rows in blocks, where clients differ much in length and every round reads all rows."""
         reads_all = self.cohort is None and self.problem.sampling is None
-        by_rows = Requirement.PROX not in self.algorithm.requires and not runs_kernels()
+        whole = {Requirement.PROX, Requirement.HESSIAN}  # which are differentiated over all of a client's rows at once
+        by_rows = not whole & self.algorithm.requires and not runs_kernels()
         return self.problem.packed_data(devices) if reads_all and by_rows else None
 
     def state(self) -> State:
@@ -201,7 +202,8 @@ def prepare_run(
         problem = problem.without_search()
     stop.check(problem, metrics)
     check_plan(algorithm, tau, eta)
-    check_prox(algorithm, problem)
+    check_oracle(algorithm, problem)
+    check_clients(algorithm, problem.weights)
     check_convexity(algorithm, problem)
     check_presence(algorithm, everyone=present is None and cohort is None)
     given = () if algorithm.recipe is None else algorithm.recipe.numbers

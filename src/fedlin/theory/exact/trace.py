@@ -183,8 +183,11 @@ def _local(trace: Trace, number: int, key: Any, shared_key: Any) -> Local:
             carry = step(carry, key)
         return carry
 
-    oracle: Any = Oracle(loss, gradient, proximal, gradient)  # type: ignore[arg-type]
-    return Local(oracle, tau, eta, descend, repeat, key, shared_key)  # type: ignore[arg-type]
+    def curvature(*given: Any) -> Any:
+        raise ArgumentError("a method that looks at second derivatives has no exact answer here.")
+
+    oracle: Any = Oracle(loss, gradient, proximal, gradient, curvature, curvature)  # type: ignore[arg-type]
+    return Local(oracle, tau, eta, descend, repeat, key, shared_key, number)  # type: ignore[arg-type]
 
 
 def contraction(delta: float) -> Compressor:

@@ -1,0 +1,116 @@
+"""Accelerated methods that compress: rounds against κ at the steps of their theories; and how Newton's method ends."""
+
+from typing import Any
+
+import numpy as np
+
+from fedlin import algorithms, theory
+from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.curves import Array
+from fedlin.claims.common.instances import draws, quadratics, small_logistic
+from fedlin.compressors import rand_k
+from fedlin.core import Algorithm
+from fedlin.engines.simulation.simulate import simulate
+from fedlin.engines.simulation.stop import Stop
+from fedlin.matrices import low_rank
+from fedlin.plan import Plan
+from fedlin.problems.quadratic import Quadratic
+from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.verdict import Row
+
+KAPPA = (100.0, 1000.0, 10000.0)
+ACCURACY = 1e-10  # of the first squared distance
+SIZE = 5  # d and m
+SPARSITY, KEPT = 3, 2  # s of the m clients send an entry; entries of d that are sent
+METHODS = ("Scaffnew", "CompressedScaffnew", "LoCoDL", "ADIANA")
+SLOPE = 0.5  # of log rounds against log κ
+SEEDS = 3  # of which the mean counts, since the coins of one run alone move a slope by 0.1
+NEAR = 0.15
+FASTER = 0.5  # how much of the first factor of the distance the last may be
+
+
+@claim(
+    "open-acceleration",
+    order=535,
+    title="Acceleration and compression at once",
+    section=OPEN,
+    statement="At the steps of their theories the rounds to a fixed accuracy grow like √κ for CompressedScaffnew, "
+    "LoCoDL and ADIANA, whose messages are compressed, as they do for Scaffnew. Clients have minimisers of their own. "
+    "FedNL with Hessians learned by differences of rank 1 ends faster than at any linear rate.",
+)
+def check(setting: Setting) -> Outcome:
+    """Slopes in log-log over two decades of κ; factors of the distance from round to round."""
+    numbers, kappas = draws(setting), setting.pick(KAPPA, KAPPA[:2])
+    counts: dict[str, Array] = {name: np.zeros((len(numbers), len(kappas))) for name in METHODS}
+    for row, number in enumerate(numbers):
+        for column, kappa in enumerate(kappas):
+            problem = quadratics(number, kappa, dim=SIZE, clients=SIZE, aligned=True)
+            for name in METHODS:
+                counts[name][row, column] = _rounds(name, problem, number)
+    rows, held = [], np.ones(len(numbers), bool)
+    for name in METHODS:
+        there = np.all(np.isfinite(counts[name]), axis=1)
+        lines = np.log(np.where(np.isfinite(counts[name]), counts[name], 1))
+        slopes = np.array([np.polyfit(np.log(kappas), line, 1)[0] for line in lines])
+        fine = there & (np.abs(slopes - SLOPE) <= NEAR)
+        held &= fine
+        words = f"{slopes.min():.2f} to {slopes.max():.2f}" if there.all() else "never comes to it"
+        rows.append(Row(f"{name}: slope of log rounds against log κ", words, f"{SLOPE} ± {NEAR}", bool(fine.all())))
+    ends = np.array([_last_factor(number) for number in numbers])
+    held &= ends < FASTER
+    rows.append(
+        Row(
+            "FedNL, rank 1: the last factor of the squared distance over the first",
+            f"{ends.min():.1e} to {ends.max():.1e}",
+            f"below {FASTER:g}",
+            bool(np.all(ends < FASTER)),
+        )
+    )
+    curves = tuple(
+        Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
+        for name, found in counts.items()
+    )
+    panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the distance²", curves, xscale="log")
+    return Outcome(
+        tuple(rows),
+        {"clients": f"{SIZE} with minimisers of their own, one eigenbasis", "d": str(SIZE)}
+        | {"compression": f"an entry from {SPARSITY} of {SIZE} clients; {KEPT} of {SIZE} entries at random"}
+        | {"FedNL": "logistic regression, l2 = 0.1"},
+        held=int(held.sum()),
+        draws=len(numbers),
+        figures=(Figure("open-acceleration", "Rounds and κ", (panel,), "Median and range over draws."),),
+    )
+
+
+def _method(name: str, problem: Quadratic) -> tuple[Algorithm[Any, Any], Plan]:
+    few, omega = rand_k(KEPT, unbiased=True), SIZE / KEPT - 1
+    match name:
+        case "Scaffnew":
+            return algorithms.scaffnew(), theory.scaffnew(problem)
+        case "CompressedScaffnew":
+            return algorithms.compressed_scaffnew(SIZE, SPARSITY), theory.compressed_scaffnew(problem, SPARSITY)
+        case "LoCoDL":
+            p, pace = theory.locodl_probability(problem, omega), theory.locodl_pace(problem, omega)
+            return algorithms.locodl(few, p, pace), theory.locodl(problem)
+        case _:
+            q = theory.adiana_probability(problem, omega)
+            return algorithms.adiana(few, 1 / (1 + omega), q), theory.adiana(problem, omega)
+
+
+def _rounds(name: str, problem: Quadratic, seed: int) -> float:
+    """Rounds to the accuracy, at the step size of the method's theory; infinite where it never comes to it."""
+    method, plan = _method(name, problem)
+    goal = Stop(distance=ACCURACY * float(problem.measure(problem.start)["distance"]))
+    most = int(1000 * problem.condition**0.5)
+    seeds = range(SEEDS * seed, SEEDS * (seed + 1))
+    runs = [simulate(method, problem, plan, most, seed=one, stop=goal, iterates=False) for one in seeds]
+    return float(np.mean([run.rounds if run.status == "stopped" else np.inf for run in runs]))
+
+
+def _last_factor(number: int) -> float:
+    """How much faster the distance falls in the end than in the beginning, as far as double precision shows it."""
+    problem = small_logistic(number, l2=0.1)
+    run = simulate(algorithms.fednl(low_rank(1)), problem, theory.fednl(problem), 25, iterates=False)
+    above = run.distance[run.distance > 1e-26]
+    factors = above[1:] / above[:-1]
+    return float(factors[-1] / factors[0])

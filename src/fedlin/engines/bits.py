@@ -1,0 +1,153 @@
+"""What a run sends, counted in every way at once, over the messages it really makes."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedlin.checks import one_of
+from fedlin.coding import ArithmeticEncoder
+from fedlin.core import Algorithm, Message, Structure, rebuild, structure
+from fedlin.engines.keys import phase_keys
+from fedlin.engines.phase import ClientArrays, ClientProgram, client_step, combine, server_step, weigh
+from fedlin.engines.simulation.run import prepare_run
+from fedlin.payloads import decode, is_payload, paper_bits, size, symbols
+from fedlin.plan import Plan
+from fedlin.precision import precision
+from fedlin.problems.problem import Problem
+
+Array = NDArray[np.float64]
+WAYS = ("wire", "floats", "coded")
+DIRECTIONS = ("up", "down", "both")
+
+
+class BitCounts(NamedTuple):
+    """Bits so far, one row for every round from 0 on, by the ways to count them (columns, as `WAYS` has them).
+
+    Attributes:
+        up: What one client has sent, the mean over the clients.
+        down: What one client has been sent.
+        clients: m.
+
+    >>> counts = BitCounts(np.array([[0, 0, 0], [64, 32, 40]]), np.zeros((2, 3)), clients=10)
+    >>> counts.bits("floats", "up", in_all=True).tolist()
+    [0.0, 320.0]
+    """
+
+    up: Array
+    down: Array
+    clients: int
+
+    def bits(self, way: str = "wire", direction: str = "both", in_all: bool = False) -> Array:
+        """Bits so far after 0, 1, ... rounds.
+
+        Args:
+            way: "wire" for the bytes that travel; "floats" for numbers of 32 bits and ⌈log₂ d⌉ bits an index, as most
+                papers count; "coded" for what an adaptive arithmetic coder makes of codes and an enumerative one of
+                indices, numbers as they are.
+            direction: "up", "down" or "both".
+            in_all: Whether all clients count together instead of one.
+
+        Returns:
+            The bits.
+        """
+        column = WAYS.index(one_of("way", way, WAYS))
+        one_of("direction", direction, DIRECTIONS)
+        parts = {"up": self.up, "down": self.down, "both": self.up + self.down}
+        return parts[direction][:, column] * (float(self.clients) if in_all else 1.0)
+
+
+def count_bits(
+    algorithm: Algorithm[Any, Any],
+    problem: Problem,
+    plan: Plan,
+    rounds: int,
+    *,
+    seed: int = 0,
+    x0: ArrayLike | None = None,
+) -> BitCounts:
+    """Take the rounds of `simulate` with everyone, look at every message, and count its bits in every way.
+
+    Args:
+        algorithm: The method.
+        problem: The problem.
+        plan: τ_i and η_i.
+        rounds: How many rounds.
+        seed: That of the run.
+        x0: The starting point; the problem's own unless given.
+
+    Returns:
+        The bits so far, up and down, in every way to count them.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=20, samples=30)
+    >>> counts = count_bits(fedlin.ef21(fedlin.top_k(2)), problem, fedlin.Plan(1, 1e-3), 3)
+    >>> counts.bits("floats", "up").tolist()  # the first round sends 20 values, every later one 2 with their places
+    [0.0, 640.0, 714.0, 788.0]
+    """
+    coders: dict[Any, ArithmeticEncoder] = {}
+    up, down = np.zeros((2, rounds + 1, len(WAYS)))
+    for number, (place, broadcast, uploads) in _messages(algorithm, problem, plan, rounds, seed, x0):
+        down[number + 1] += _count(broadcast, coders, (place, "down"))
+        each = [
+            _count(jax.tree.map(lambda leaf, i=i: leaf[i], uploads), coders, (place, i)) for i in range(problem.clients)
+        ]
+        up[number + 1] += np.mean(each, axis=0)
+    return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients)
+
+
+def _count(message: Message, coders: dict[Any, ArithmeticEncoder], stream: Any) -> Array:
+    """Bits of one message; codes go to the coder of their stream, which has learned from those before."""
+    coded = 0.0
+    for place, node in enumerate(jax.tree.leaves(message, is_leaf=is_payload)):
+        codes, alphabet, other = symbols(node)
+        coded += other
+        if codes.size:
+            coder = coders.setdefault((stream, place), ArithmeticEncoder(alphabet))
+            before = coder.bits
+            coder.write(codes.tolist())
+            coded += coder.bits - before
+    return np.array([8.0 * size(message).total, paper_bits(message), coded])
+
+
+def _messages(
+    algorithm: Algorithm[Any, Any], problem: Problem, plan: Plan, rounds: int, seed: int, x0: ArrayLike | None
+) -> Iterator[tuple[int, tuple[int, Message, Message]]]:
+    """(round, (phase, broadcast, stacked uploads)) of a run with everyone, on the host and as they are sent."""
+    given = {"seed": seed, "x0": x0, "participation": 1.0, "weights": None, "stop": None}
+    run = prepare_run(algorithm, problem, plan, rounds, **given)  # type: ignore[arg-type]
+    program = ClientProgram(problem.objective, problem.sampling)
+    with precision(problem.dtype):
+        server, states = run.state()
+        for number in range(rounds):
+            inputs = run.inputs(number, 1)
+            tau, eta = (rows[0] if rows.ndim == 2 else rows for rows in (inputs.tau, inputs.eta))
+            mean_eta = inputs.totals.eta[0] if inputs.totals.eta.ndim else inputs.totals.eta
+            totals = inputs.totals._replace(eta=mean_eta)
+            opening = number == 0 and algorithm.opening is not None
+            for place in range(len(algorithm.phases_in(opening))):
+                clients = ClientArrays(np.arange(problem.clients), inputs.data, inputs.noise, tau, eta, states)
+                play = _phase(structure(algorithm), opening, place, program)
+                server, states, broadcast, uploads = play(
+                    inputs.numbers, server, clients, inputs.weights, totals, np.uint32(seed), np.int32(number)
+                )
+                yield number, (place, *jax.tree.map(np.asarray, (broadcast, uploads)))
+
+
+@cache
+def _phase(method: Structure, opening: bool, place: int, program: ClientProgram) -> Any:
+    def play(numbers: Any, server: Any, clients: Any, weights: Any, totals: Any, seed: Any, number: Any) -> Any:
+        phase = rebuild(method, numbers).phases_in(opening)[place]
+        keys = phase_keys(jax.random.key(seed), number, place)
+        broadcast = phase.down(server)
+        answers = jax.vmap(lambda client: client_step(phase, program, keys, broadcast, client))(clients)
+        weighting = weigh(jnp.asarray(weights), totals)
+        mean, _ = combine(weighting.each, jax.vmap(decode)(answers.upload))
+        server = server_step(phase, keys, server, mean, weighting, totals.eta)
+        return server, answers.state, broadcast, answers.upload
+
+    return jax.jit(play)

@@ -1,0 +1,99 @@
+"""Bits in every way to count them: what each payload says, what the coder makes, and that nothing is lost in it."""
+
+from math import ceil, comb, log2
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedlin
+from fedlin import cast, identity, low_rank, natural, quantize, sign, symmetric, top_k
+from fedlin.coding import ArithmeticEncoder, decode_symbols
+from fedlin.payloads import paper_bits, symbols
+from fedlin.precision import precision
+from quadratics import CLIENTS, DIM, X0, problem
+
+VECTOR = np.random.default_rng(0).standard_normal(100)
+
+
+@pytest.mark.parametrize("alphabet", [2, 23, 4096])
+def test_the_receiver_reads_what_was_written(alphabet: int) -> None:
+    source = np.random.default_rng(alphabet)
+    written = (alphabet * source.beta(0.3, 2.0, 3000)).astype(int).tolist()
+    encoder = ArithmeticEncoder(alphabet)
+    encoder.write(written)
+    assert decode_symbols(encoder.finish(), alphabet, len(written)) == written
+
+
+def test_the_coder_comes_near_the_entropy() -> None:
+    """From below no code can come, and what adaptation costs is a few bits a symbol of the alphabet."""
+    source = np.random.default_rng(1)
+    shares = np.array([0.7, 0.2, 0.06, 0.04])
+    written = source.choice(4, 20_000, p=shares)
+    encoder = ArithmeticEncoder(4)
+    encoder.write(written.tolist())
+    counted = np.bincount(written) / len(written)
+    entropy = -np.sum(counted * np.log2(counted)) * len(written)
+    assert entropy < encoder.bits < 1.003 * entropy + 60
+
+
+def test_papers_count_floats_and_indices() -> None:
+    """Of 100 entries in double precision; each by hand."""
+    with precision(np.float64):
+        key, vector = jax.random.key(0), jnp.asarray(VECTOR)
+        matrix = jnp.asarray(np.outer(VECTOR[:9], VECTOR[:9]))
+        counted = {
+            "whole": (identity().encode(key, vector), 3200),
+            "top": (top_k(5).encode(key, vector), 5 * (32 + 7)),
+            "half": (cast("float16", top_k(5)).encode(key, vector), 5 * (16 + 7) + 16),
+            "dithered": (quantize(11).encode(key, vector), 32 + 5 * 100),
+            "signs": (sign().encode(key, vector), 32 + 100),
+            "powers": (natural().encode(key, vector), 900),
+            "rank": (low_rank(2).encode(key, matrix), 32 * 2 * 9 + 2),
+            "triangle": (symmetric(top_k(3)).encode(key, matrix), 3 * (32 + ceil(log2(45)))),
+        }
+    for name, (payload, bits) in counted.items():
+        assert paper_bits(payload) == bits, name
+        assert paper_bits({"two": payload, "vectors": payload}) == 2 * bits, name
+
+
+def test_a_set_of_places_is_coded_as_a_set() -> None:
+    with precision(np.float64):
+        payload = jax.tree.map(np.asarray, top_k(5).encode(jax.random.key(0), jnp.asarray(VECTOR)))
+    codes, _, other = symbols(payload)
+    assert codes.size == 0
+    assert other == 5 * 64 + ceil(log2(comb(100, 5)))
+
+
+def test_codes_are_those_that_travel() -> None:
+    """The symbols of a dithered vector stand for its entries."""
+    with precision(np.float64):
+        payload = jax.tree.map(np.asarray, quantize(11).encode(jax.random.key(0), jnp.asarray(VECTOR)))
+        codes, alphabet, _ = symbols(payload)
+        np.testing.assert_allclose(payload.scale * (codes - 11) / 11, payload.decode(), rtol=1e-12)
+    assert codes.max() < alphabet
+
+
+def test_a_run_is_counted_as_it_was_sent() -> None:
+    """On the wire as `simulate` counts; floats at half of that for doubles; coded codes below their own bits."""
+    method, plan = fedlin.diana(quantize(4), 0.5), fedlin.Plan(1, 0.02)
+    counts = fedlin.count_bits(method, problem(), plan, 12, seed=3, x0=X0)
+    run = fedlin.simulate(method, problem(), plan, 12, seed=3, x0=X0)
+    np.testing.assert_array_equal(counts.bits("wire", "up", in_all=True), 8 * run.bytes_up)
+    np.testing.assert_array_equal(counts.bits("wire", "both", in_all=True), 8 * run.bytes)
+    np.testing.assert_array_equal(counts.bits("floats", "up"), np.arange(13) * (32 + DIM * 4))
+    np.testing.assert_array_equal(counts.bits("floats", "down"), np.arange(13) * 32 * DIM)
+    coded = counts.bits("coded", "up")
+    assert np.all(np.diff(coded) > 64)  # the scale
+    assert coded[-1] < counts.bits("wire", "up")[-1]
+    assert counts.clients == CLIENTS
+
+
+def test_the_rounds_counted_are_those_of_the_run() -> None:
+    """The opening too, and a method that asks twice a round."""
+    method = fedlin.fedlin(uplink=fedlin.innovation(top_k(2)))
+    counts = fedlin.count_bits(method, problem(), fedlin.Plan(2, 0.01), 3)
+    sizes = fedlin.message_sizes(method, problem()).sums()
+    expected = 8 * np.cumsum([0, sizes[0][0], sizes[1][0], sizes[1][0]])
+    np.testing.assert_array_equal(counts.bits("wire", "up"), expected)
