@@ -89,6 +89,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path: Path)
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray starts its processes so
 def test_a_ray_of_its_own_gives_the_same_bits(tmp_path: Path) -> None:
     if find_spec("ray") is None:
         pytest.skip("needs Ray")
