@@ -25,6 +25,7 @@ WORDS = 1000  # different words a client tells of, the most frequent first
 SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each
 LARGEST = 1e150  # of a number; its square is finite too
 MISSING_CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0, 999999.0)  # numbers that often stand for a missing one
+_CODE_NAMES = {f"{code:g}": code for code in MISSING_CODES}
 DATES = (
     "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%Y %H:%M",
     "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f%z",
@@ -158,7 +159,7 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
         dict(told.most_common(WORDS)),
         len(told) < len(counts) or len(told) > WORDS,
         {} if column.dtype.kind != "O" or 2 * known.sum() > len(known) else _dates(present),
-        {f"{code:g}": int(count) for code in MISSING_CODES if (count := np.sum(values == code))},
+        {name: int(count) for name, code in _CODE_NAMES.items() if (count := np.sum(values == code))},
         _moments(values[known & ~np.isin(values, MISSING_CODES)]),
         _sketched(values[known]) if sketch else (),
     )
@@ -245,6 +246,8 @@ def _summary(fields: dict[str, Any]) -> ColumnSummary:
         or any(moments.squares < 0 for moments in spread)
         or summary.missing > summary.rows
         or any(weight <= 0 for _, weight in summary.sketch)
+        or not summary.codes.keys() <= _CODE_NAMES.keys()
+        or not summary.dates.keys() <= set(DATES)
     ):
         raise ValueError(f"{sorted(told) or 'a count'} does not belong there")
     return summary

@@ -46,8 +46,8 @@ class QuadraticRound:
 
         >>> from fedlin.problems import quadratic
         >>> problem = quadratic(np.array([[[1.0]], [[4.0]]]), np.ones((2, 1)))
-        >>> QuadraticRound(problem).norm(np.array([1, 2]), 0.5).round(6)  # 1 - 2.5(0.5 + 0.25(1 + 0))/2
-        0.2
+        >>> round(QuadraticRound(problem).norm(np.array([1, 2]), 0.5), 6)  # 1 - 2.5(0.5 + 0.25(1 + 0))/2
+        0.0625
         """
         steps = np.broadcast_to(tau, self.weights.shape)[:, None]
         eta = eta_bar / steps
