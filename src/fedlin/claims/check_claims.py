@@ -13,6 +13,13 @@ ALONE = "open-models"  # takes as long as a section and shares no program with o
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
 LONGEST = ("Figures", OPEN, "Compression", "Rates without compression", ALONE, EXACT)
 
+LESS = ("--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false")
+LEAST = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
+
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: bool = False) -> Iterator[Verdict]:
     """Check claims, each as soon as a process is free.
@@ -36,8 +43,8 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: 
     # Each process is one of several already, so its linear algebra and its runs keep to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
-    # Programs run for less than they take to compile: on a quick run they are compiled as they come.
-    os.environ.setdefault("XLA_FLAGS", f"--xla_backend_optimization_level={setting.pick(1, 0)}")
+    # Programs run for less than they take to compile: the compiler does less, and on a quick run as little as it can.
+    os.environ.setdefault("XLA_FLAGS", " ".join(setting.pick(LESS, LEAST)))
     # A fresh interpreter each: JAX's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()
