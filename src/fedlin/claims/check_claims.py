@@ -43,6 +43,7 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: 
     # Each process is one of several already, so its linear algebra and its runs keep to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's threads
     # Programs run for less than they take to compile: the compiler does less, and on a quick run as little as it can.
     os.environ.setdefault("XLA_FLAGS", " ".join(setting.pick(LESS, LEAST)))
     # A fresh interpreter each: JAX's threads do not survive a fork.

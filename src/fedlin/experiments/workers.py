@@ -87,6 +87,7 @@ def open_units(folder: Path) -> WorkUnits:
 
 def _work(folder: Path, inbox: Connection) -> None:
     """A worker's life: units come, answers go; None ends it."""
+    os.environ.setdefault("PJRT_NPROC", "1")  # XLA's threads: the workers take all cores together already
     try:
         units = open_units(folder)
         while (unit := inbox.recv()) is not None:
