@@ -61,6 +61,8 @@ SIGNS = np.where(np.arange(M * N).reshape(M, N) % 2, 1.0, -1.0)
 QUADRATIC = problems.quadratic(np.stack([np.eye(D) * (i + 1) for i in range(M)]), np.ones((M, D)))
 LOGISTIC = problems.logistic(ROWS, SIGNS, l2=0.1)
 PLAN = fedlin.Plan(2, 0.1)
+TABLE = data.RawTable({"a": np.arange(12) % 5.0, "b": np.array(["u", "v", None] * 4, object)}, np.arange(12) % 2.0,
+                      np.array(["x", "y"] * 6))  # fmt: skip
 RESULT = fedlin.simulate(fedlin.fedlin(), QUADRATIC, PLAN, 2)
 
 
@@ -127,6 +129,12 @@ def calls() -> Iterator[Call]:
         (data.heterogeneity, {"problem": QUADRATIC}),
         (data.read, {"path": "nowhere.csv", "label": None, "client": None, "dim": None}),
         (data.fetch, {"name": "a9b"}),
+        (data.read_table, {"path": "nowhere.csv", "label": None, "client": None, "missing": ["-999"]}),
+        (data.Recipe, {"keep": None, "drop": ["a"], "scale": "range", "fill": "zero", "words": [], "most_words": 3,
+                       "intercept": True}),
+        (data.prepare, {"table": TABLE, "recipe": data.Recipe(), "partition": None, "test": 0.2, "test_by": "row",
+                        "seed": 0}),
+        (data.hold_out, {"partition": data.iid(10, 2), "share": 0.2, "by": "row", "seed": 0}),
         (data.Partition, {"indices": [[0], [1]], "names": None}),
         (fedlin.top_k, {"k": 1}),
         (fedlin.rand_k, {"k": 1}),
@@ -192,6 +200,18 @@ def test_what_is_public_raises_nothing_but_its_own_errors(
 # Files.
 
 CSV = "age,site,label\n" + "".join(f"{i % 7},s{i % 3},{'yes' if i % 5 else 'no'}\n" for i in range(30))
+WARDS = "age,ward,site,label\n" + "".join(f"{i % 7},{i % 4},s{i % 3},{'yes' if i % 5 else 'no'}\n" for i in range(30))
+OWN = """
+import fedlin, numpy as np
+def problem(clients=2, size=1.0):
+    return fedlin.problems.quadratic(np.stack([size * np.eye(2)] * clients), np.ones((clients, 2)))
+def method(beta=0.1):
+    return fedlin.fedprox(beta)
+def hits(x, X, y):
+    return float(np.mean((X @ x > 0) == (y > 0)))
+def broken():
+    raise RuntimeError("broken")
+"""
 METHODS = [{"name": "fedlin", "uplink": "top_k(1)"}, {"name": "fedprox", "beta": 0.1, "label": "b"}]
 FILES: dict[str, dict[str, Any]] = {
     "numbers": {
@@ -215,11 +235,26 @@ FILES: dict[str, dict[str, Any]] = {
                                           "scale": 2.0}},
         "plan": {"tau": 2, "eta": "strongly_convex"}, "algorithm": METHODS,
     },
+    "prepared": {
+        "rounds": 3, "layout": "client", "track": "tensorboard", "evaluate_every": 2, "stop": {"accuracy": 0.99},
+        "metrics": {"hits": "mine.py:hits"},
+        "problem": {"kind": "logistic", "l2": 0.1, "weights": "rows", "test": {"share": 0.3, "by": "row", "seed": 0},
+                    "data": {"file": "rows.csv", "label": "label", "client": "site", "missing": ["6"]},
+                    "prepare": {"mode": "always", "drop": [], "keep": ["age", "ward"], "scale": "robust",
+                                "fill": "median", "words": ["ward"], "most_words": 2, "intercept": True}},
+        "plan": {"tau": 2, "eta": 0.1}, "algorithm": [{"name": "fedlin"}],
+    },
+    "own": {
+        "rounds": 3, "problem": {"python": "mine.py:problem", "clients": 2, "size": [1.0, 2.0]},
+        "plan": {"tau": 2, "eta": 0.1}, "algorithm": [{"python": "mine.py:method", "beta": 0.1, "label": "mine"}],
+    },
 }  # fmt: skip
 TOML_ODD: list[Any] = [
     *(number for number in NUMBERS if abs(number) < 2**63 or number != number), True, False, "", "text", "κ", "tuned",
     "top_k(1)", "__import__('os')", "rows.csv", "/", "..", [], [1], [0.5, 1.0], ["a", "b"], [[1]], [{}], {}, {"a": 1},
-    {"low": 1}, {"each": [1]}, "least_squares", "a" * 3000, "\x00", [1, "a"],
+    {"low": 1}, {"each": [1]}, "least_squares", "mine.py:problem", "mine.py:broken", "mine.py:none", "none.py:problem",
+    "rows.csv:problem", "age", ["age", "nothing"], ["ward", "ward"], "client", "none", {"mode": "none"},
+    "a" * 3000, "\x00", [1, "a"],
 ]  # fmt: skip
 
 
@@ -252,9 +287,12 @@ def changed(table: dict[str, Any], draw: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_is_wrong_is_refused_by_our_own_errors(name: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(CSV)
+    (tmp_path / "rows.csv").write_text(WARDS if name == "prepared" else CSV)
+    (tmp_path / "mine.py").write_text(OWN)
     path, draw, faults = tmp_path / "experiment.toml", random.Random(name), []
-    for _ in range(700):
+    path.write_text(tomli_w.dumps(FILES[name]))
+    prepare(load(path))
+    for _ in range(500):
         table = changed(FILES[name], draw)
         path.write_text(tomli_w.dumps(table), encoding="utf-8")
         fault = attempt(Call(name, lambda: prepare(load(path)), {}), {})
@@ -322,6 +360,20 @@ COMMANDS = ["run", "report", "init", "algorithms", "problems", "compressors", "r
 
 def listing(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("words", [
+    ["--jobs", "0"], ["--jobs", "-1"], ["--jobs", "1e9"], ["--jobs", "2147483648"], ["--jobs", "nan"], ["--jobs", ""],
+    ["--jobs", "2", "--rounds", "0"], ["--jobs"], ["--ray"],
+], ids=" ".join)  # fmt: skip
+def test_workers_that_cannot_be_are_refused_before_anything_is_written(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("experiment.toml").write_text(tomli_w.dumps(FILES["numbers"]))
+    result = CliRunner().invoke(app, ["run", "experiment.toml", *words])
+    assert result.exit_code == 2
+    assert listing(tmp_path) == {str(tmp_path / "experiment.toml"): Path("experiment.toml").stat().st_size}
 
 
 def test_commands_leave_by_their_own_exit_status_and_write_whole_files(

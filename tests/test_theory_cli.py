@@ -57,6 +57,7 @@ def test_check_proves_rows_again_and_leaves_with_1_where_one_does_not_hold(monke
     done = run("check", "--kappa", "11")
     assert done.exit_code == 0, done.output
     assert "6 bounds proved" in done.output
+    assert run("check", "--kappa", "1.2", "--all").output == done.output
     wrong = short_row(loss=build_table.decimal(Fraction(right["loss"]) / 5))
     monkeypatch.setattr(certified_steps, "stored_rows", lambda: [wrong])
     assert run("check", "--kappa", "11").exit_code == 1

@@ -94,7 +94,7 @@ def _list(ids: list[str]) -> None:
     from fedlin.claims import select
 
     for claim in select(ids):
-        typer.echo(f"{claim.id:<16} {claim.title}")
+        typer.echo(f"{claim.id:<16} {claim.title}{' (only where named: it takes minutes)' * claim.by_name}")
 
 
 def _reproduce(

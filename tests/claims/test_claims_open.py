@@ -32,6 +32,13 @@ def test_an_open_problem_is_answered(claim: Claim) -> None:
     assert verdict.figures
 
 
+@pytest.mark.long
+def test_the_bytes_on_other_problems_are_as_said() -> None:
+    verdict = find("open-bytes").run(Setting(quick=True))
+    assert verdict.holds, verdict.rows
+    assert len(verdict.figures[0].panels) == (1 if data_file("a9a.gz") is None else 2)
+
+
 def test_fedlins_lower_bound_is_not_one_for_every_algorithm() -> None:
     verdict = find("remark1").run(Setting(quick=True))
     assert verdict.judgement == "does not hold, as expected"

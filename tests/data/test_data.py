@@ -245,7 +245,11 @@ BAD_FILES = [
     BadFile("infinite", {"a.csv": "age,label\n1,0\ninf,1\n"}, ("a.csv", "row 1", "column 'age'", "infinite")),
     BadFile("label missing", {"a.csv": "age,label\n1,0\n2,\n"}, ("a.csv", "row 1 has no y", "leave these rows out")),
     BadFile("word missing", {"a.csv": "age,label\n1,no\n2,\n"}, ("a.csv", "row 1 has no y")),
-    BadFile("client missing", {"a.csv": "client,age,label\n,1,2\nx,2,2\n"}, ("a.csv", "row 0 has no clients")),
+    BadFile(
+        "client missing",
+        {"a.csv": "client,age,label\n,1,2\nx,2,2\n"},
+        ("a.csv", "1 of 2 rows name no client, the first is row 0"),
+    ),
     BadFile("words", {"a.csv": "age,label\n1,0\nold,1\n"}, ("a.csv", "'age'", "'old'", "row 1", "encode")),
     BadFile("no rows", {"a.csv": "age,label\n"}, ("a.csv", "no rows", "leave it out")),
     BadFile("empty file", {"a.csv": ""}, ("a.csv", "cannot be read")),

@@ -15,8 +15,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from fedlin import data
 from fedlin.data import Recipe
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
-from fedlin.data.csv_text import numbers
-from fedlin.data.preparation import Preparation, fit_preparation
+from fedlin.data.fit_preparation import fit_preparation
+from fedlin.data.number_text import numbers
+from fedlin.data.preparation import Preparation
 from fedlin.data.prepare_table import plain_labels, summarise_columns, summarise_table, with_labels
 from fedlin.data.raw_table import RawTable
 from fedlin.errors import DataError, FedLinError
@@ -151,6 +152,17 @@ VARIANTS: dict[str, bytes] = {
     "thousands": CLEAN.replace("1200.5", '"1,200.5"').replace("2000.25", '"$2,000.25"').encode(),
     "missing codes": CLEAN.replace("Çem,,", "Çem,n/a,").encode(),
     "a separator at the end of every line": CLEAN.replace("\n", ",\n").encode(),
+    "a separator at the end of every row": CLEAN.replace("\n", ",\n").replace("label,", "label").encode(),
+    "remarks before the names": ("# exported in May\n\nBy ward 3,,\n" + CLEAN).encode(),
+    "a spreadsheet's line": ("sep=,\n" + CLEAN).encode(),
+    "UTF-16 without a mark": CLEAN.encode("utf-16-le"),
+    "old line ends": CLEAN.replace("\n", "\r").encode(),
+    "units": CLEAN.replace("30,", "30 y,").replace("41.5", "41.5 y").replace("55,", "55y,").encode(),
+    "apostrophes": CLEAN.replace("1200.5", "1'200.5").replace("2000.25", "2’000.25").encode(),
+    "narrow spaces": CLEAN.replace("1200.5", "1\u202f200.5").replace("2000.25", "2\u00a0000.25").encode(),
+    "single quotes": CLEAN.replace("1200.5", "'1200.5'").replace("980", "'980'").encode(),
+    "limits": CLEAN.replace(",15,", ",<15,").encode(),
+    "a currency's name": CLEAN.replace("1200.5", "EUR 1200.5").replace("980", "EUR 980").encode(),
 }  # fmt: skip
 
 
@@ -198,8 +210,21 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_get_two(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,a,,label\n1,2,3,x\n4,5,6,y\n")
     table = data.read_table(tmp_path / "a.csv")
-    assert list(table.columns) == ["a", "a (2)", "column 3"]
+    assert list(table.columns) == ["a", "a (2)", "unnamed column 3"]
     assert table.notes == ("a second column is called 'a', and was named 'a (2)'",)
+
+
+def test_two_columns_of_labels_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,ill,ill\n1,2,x\n4,5,y\n")
+    with pytest.raises(DataError, match="two columns called 'ill', that of the labels"):
+        data.read_table(tmp_path / "a.csv", label="ill")
+
+
+def test_names_of_rows_as_r_writes_them_are_no_feature(tmp_path: Path) -> None:
+    rows = "".join(f'"{i + 1}",{i * i % 31}.5,s{i % 2},{i % 3}\n' for i in range(30))
+    (tmp_path / "a.csv").write_text(f"age,site,label\n{rows}")
+    prepared = data.prepare(data.read_table(tmp_path / "a.csv", client="site"))
+    assert prepared.preparation.names == ("age", "intercept")
 
 
 def test_codes_for_missing_entries_can_be_named(tmp_path: Path) -> None:
@@ -231,13 +256,29 @@ def noticed(name: str, entries: list[str], **recipe: Any) -> tuple[Preparation |
         ("id", [str(7 * i + 3) for i in range(50)], "a number of its own (an id?)", False),
         ("row", [str(i) for i in range(1, 51)], "a number of its own (an id?)", False),
         ("age", [str(7 * i + 3) for i in range(50)], "", True),  # distinct too, and yet no id
+        (
+            "who",
+            [str(i * 17 % 50) for i in range(50)],
+            "a number of its own (an id?)",
+            False,
+        ),  # given one after another
+        ("area", [f"{i % 7:03d}" for i in range(50)], "", True),
+        (
+            "dose",
+            [str(i / 8) for i in range(40)] + ["unknown"] * 10,
+            "10 entries such as 'unknown' are no numbers",
+            True,
+        ),
+        ("sex", ["m", "f", "M", "f", "m"] * 10, "'m', 'M' differ in capital letters alone", True),
+        ("seen", [f"2020-01-{i % 28 + 1:02d}" for i in range(49)] + ["soon"], "1 entries that do not fit", True),
         ("land", ["X"] * 50, "is 'X' in every row", False),
         ("dose", ["5"] * 50, "is 5 in every row", False),
         ("dose", ["5"] * 49 + [""], "", True),  # missing or not says something
         ("empty", ["NA"] * 50, "it is empty", False),
         ("age", [str(i % 9) for i in range(49)] + ["old"], "1 entries such as 'old' are no numbers", True),
-        ("age", [str(i % 9) for i in range(45)] + ["-999"] * 5, "", True),
-        ("age", [str(i % 9) for i in range(49)] + ["-999"], "-999 lies far from all others", True),
+        ("age", [str(i % 9) for i in range(45)] + ["-999"] * 5, "-999 in 5 rows lies far from all others", True),
+        ("age", [str(i % 9) for i in range(49)] + ["14"], "", True),
+        ("age", [str(i % 9) for i in range(49)] + ["-999"], "-999 in 1 rows lies far from all others", True),
         ("seen", [f"2020-01-{i % 28 + 1:02d}" for i in range(50)], "dates of the form %Y-%m-%d, used as days", True),
         ("seen", [f"{i % 12 + 1:02d}/{i % 12 + 1:02d}/2020" for i in range(50)], "though %m/%d/%Y fits as well", True),
         ("seen", [f"{i % 28 + 1:02d}.03.2020" for i in range(50)], "dates of the form %d.%m.%Y", True),

@@ -38,8 +38,7 @@ def run(folder: Path, study: dict[str, Any], make: Callable[[Path], Workers] | N
     file.write_text(tomli_w.dumps(study))
     loaded, said = load(file), list[str]()
     opened = RunFolder.create(folder, loaded)
-    workers = None if make is None else lambda: make(folder)
-    execute(opened, prepare(loaded), say=said.append, workers=workers)
+    execute(opened, prepare(loaded), say=said.append, workers=make)
     return opened, said
 
 
@@ -63,8 +62,9 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path: Path) -> None:
-    study = {**STUDY, "rounds": 200_000, "checkpoint": 2000, "seeds": 0, "plan": {"tau": 2, "eta": 0.1}}
-    del study["problem"]["test"]
+    problem = {key: value for key, value in STUDY["problem"].items() if key != "test"}
+    study = {**STUDY, "rounds": 200_000, "checkpoint": 2000, "seeds": 0, "plan": {"tau": 2, "eta": 0.1},
+             "problem": problem}  # fmt: skip
     alone, _ = run(tmp_path / "alone", study, None)
     made: list[LocalWorkers] = []
 
@@ -89,6 +89,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path: Path)
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray starts its processes so
 def test_a_ray_of_its_own_gives_the_same_bits(tmp_path: Path) -> None:
     if find_spec("ray") is None:
         pytest.skip("needs Ray")

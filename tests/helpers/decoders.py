@@ -18,7 +18,8 @@ import numpy as np
 import fedlin
 from fedlin.audit import AuditTrail
 from fedlin.data import column_summary
-from fedlin.data.preparation import Preparation, Recipe, fit_preparation
+from fedlin.data.fit_preparation import fit_preparation
+from fedlin.data.preparation import Preparation, Recipe
 from fedlin.data.prepare_table import summarise_table
 from fedlin.deploy.flare.authority import Authority
 from fedlin.deploy.kit_folders import site_name

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedlin import theory
+from fedlin.problems import quadratic
 from fedlin.theory import certified_steps
 from fedlin.theory.certified_steps import CertifiedStep, certified, certified_factors, choose
 from quadratics import problem
@@ -106,5 +107,36 @@ def test_steps_are_in_units_of_the_problem(monkeypatch: pytest.MonkeyPatch) -> N
     plan = certified(instance, tau)
     np.testing.assert_allclose(plan.eta, 1.2 / instance.smoothness / tau, rtol=1e-14)
     np.testing.assert_allclose(theory.certified(instance, tau[1]).eta, plan.eta[1], rtol=1e-14)
-    factors = certified_factors(instance, tau, 2)
-    np.testing.assert_allclose(factors, [choose(instance.condition, row).factor for row in tau], rtol=1e-14)
+    general = [choose(instance.condition, row).factor for row in tau]
+    np.testing.assert_allclose(certified_factors(instance.condition, tau, 2), general, rtol=1e-14)
+    assert np.all(certified_factors(instance, tau, 2) < general)  # of these quadratics more is known
+
+
+def test_of_the_proved_steps_the_fastest_on_these_quadratics_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients with curvature 1 and L by turns: the mean has one curvature only, which the longest step overshoots."""
+    kappa = 20.0
+    mixed = quadratic([np.diag([1.0, kappa]), np.diag([kappa, 1.0])], np.ones((2, 2)))
+    alike = quadratic([np.diag([1.0, kappa])] * 2, np.ones((2, 2)))
+    rows = [CertifiedStep((4.0, 30.0), eta_bar, 0.1, SURPLUS) for eta_bar in (1.7, 5.4)]
+    use(monkeypatch, *rows)
+    tau = np.array([8, 8])
+
+    def factor(eta_bar: float) -> float:
+        """Of x̄ - x* where half of the clients have curvature 1 and half κ."""
+        drops = [(1 - (1 - eta_bar / kappa * curvature / 8) ** 8) / curvature for curvature in (1.0, kappa)]
+        return abs(1 - (1 + kappa) / 2 * sum(drops) / 2)
+
+    assert certified(alike, tau).eta[0] == pytest.approx(5.4 / kappa / 8)
+    assert certified(mixed, tau).eta[0] == pytest.approx(1.7 / kappa / 8)
+    shrunk = factor(1.7)
+    assert shrunk < factor(5.4)
+    (found,) = certified_factors(mixed, tau, 1)
+    assert shrunk**2 < found < (shrunk + 0.03 * (1 - shrunk)) ** 2
+
+
+def test_quadratics_with_much_to_compute_are_taken_as_any_other_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certified_steps, "_MOST_WORK", 0)
+    instance = problem()
+    general = choose(instance.condition, np.array([5]), instance.weights)
+    np.testing.assert_allclose(certified_factors(instance, 5, 2), general.factor, rtol=1e-14)
+    np.testing.assert_allclose(certified(instance, 5).eta, general.eta_bar / instance.smoothness / 5, rtol=1e-14)

@@ -33,17 +33,19 @@ def test_the_table_is_small_and_needs_no_solver(monkeypatch: pytest.MonkeyPatch)
     assert theory.certified(50.0, [3, 7]).eta.shape == (2,)
 
 
-@pytest.mark.parametrize("series", SERIES, ids=lambda series: f"from {series.first} steps on")
-def test_every_condition_number_has_a_step_that_serves_all_with_so_many_local_steps(series: Series) -> None:
+@pytest.mark.parametrize("series", SERIES, ids=lambda series: f"from {series.first} steps on, {series.steps[0]}/L")
+def test_rows_serve_all_with_so_many_local_steps(series: Series) -> None:
     ranges = list(pairwise(map(float, series.edges)))
-    assert ranges[0][0] == 1.5
-    assert ranges[-1][1] == 1e6
     for pair, eta_bar in zip(ranges, series.steps, strict=True):
         (row,) = [row for row in table() if row.kappa == pair and row.eta_bar == float(eta_bar)]
-        assert min(row.surplus[series.first - 1 : -1]) >= 0  # up to 40 local steps
+        assert min(row.surplus[series.first - 1 :]) >= 0
         assert 0 < row.loss < 0.15
-        if series.first == 4 and pair[0] >= 2.5:
-            assert row.surplus[-1] >= 0  # up to 100
+
+
+@pytest.mark.parametrize("first", [1, 2, 4])
+def test_every_condition_number_has_a_step_that_serves_all_with_so_many_local_steps(first: int) -> None:
+    for kappa in (*np.geomspace(1.5, 1e6, 500), 1.0, *(edge for row in table() for edge in row.kappa)):
+        assert choose(kappa, profile(first, 100)).eta_bar > 0.75
 
 
 def test_rows_say_no_more_than_is_possible() -> None:

@@ -221,7 +221,7 @@ def test_fedpaq_bound_is_the_sum_of_its_terms(tau: int) -> None:
     curve = bounds.fedpaq(PROBLEM, rounds, distance0, tau, omega, sigma_squared)
     first = fedpaq_start(PROBLEM, tau, omega)
     c1 = 16 * sigma_squared / MU**2 * (1 / M + 2 * omega / M)
-    c2 = 16 * np.e * sigma_squared / (MU**2 * M)
+    c2 = 16 * np.e * L**2 * sigma_squared / (MU**2 * M)
     c3 = 256 * np.e * L**2 * sigma_squared / MU**4 * (1 + 2 * omega / M)
     for k, value in enumerate(curve):
         s0, s = first * tau + 1, (first + k) * tau + 1

@@ -6,12 +6,12 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedlin.claims.claim import OPEN, Claim, Setting, find
+from fedlin.claims.claim import EXACT, OPEN, Claim, Setting, find
 from fedlin.report.verdict import Verdict
 
 ALONE = "open-models"  # takes as long as a section and shares no program with one
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
-LONGEST = ("Figures", OPEN, "Rates without compression", "Compression", ALONE)
+LONGEST = ("Figures", OPEN, "Compression", "Rates without compression", ALONE, EXACT)
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: bool = False) -> Iterator[Verdict]:
@@ -36,8 +36,8 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: 
     # Each process is one of several already, so its linear algebra and its runs keep to one core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
-    if setting.quick:  # programs run for less than they take to compile, so they are compiled as they come
-        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    # Programs run for less than they take to compile: on a quick run they are compiled as they come.
+    os.environ.setdefault("XLA_FLAGS", f"--xla_backend_optimization_level={setting.pick(1, 0)}")
     # A fresh interpreter each: JAX's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()

@@ -6,10 +6,7 @@ import numpy as np
 
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.bytes_methods import (
-    FIGURE_3,
     PAPER,
-    REAL,
-    ROWS,
     SMALL,
     STIFF,
     TUNED,
@@ -33,6 +30,12 @@ NEAR = 2.5  # a method that takes more than this times the least bytes on draw 0
 SHOWN = 8  # curves in a panel
 MOST_DRAWS = 4  # each is a run of every method that comes near
 LEAST = "FedSplit"  # what takes the fewest bytes on the stiff quadratics
+CAPTION = f"The best {SHOWN}, on draw 0."
+COUNTED = {
+    "steps": "tuned on other draws",
+    "bytes": "of all clients; medians over the draws",
+    "never": "the latter half of the rounds brought nothing",
+}
 Runs = Mapping[str, list[Result]]  # by method, one a draw
 
 
@@ -48,46 +51,34 @@ Runs = Mapping[str, list[Result]]  # by method, one a draw
 def check(setting: Setting) -> Outcome:
     """Bytes when the gap is first small enough; the paper's best is the best of its settings, draw by draw."""
     numbers = draws(setting)[:MOST_DRAWS]
-    stiff = _runs(STIFF, setting.pick(tuple(methods()), (SMALL, PAPER[0], LEAST)), numbers, setting.rounds)
-    everywhere = {name: _costs(found) for name, found in stiff.items() if len(found) == len(numbers)}
+    stiff = run_methods(STIFF, setting.pick(tuple(methods()), (SMALL, PAPER[0], LEAST)), numbers, setting.rounds)
+    everywhere = {name: costs(found) for name, found in stiff.items() if len(found) == len(numbers)}
     paper = np.min([everywhere[name] for name in PAPER if name in everywhere], axis=0) / everywhere[SMALL]
     others = everywhere[LEAST] / everywhere[SMALL]
     held = (paper >= AIM) & (others < 1)
     rows = [
-        *_bills(STIFF, stiff),
-        _compared("the paper's best setting", paper, paper >= AIM, f"at least × {AIM:g}"),
-        _compared(_title(STIFF, LEAST), others, others < 1, "below × 1"),
+        *bills(STIFF, stiff),
+        compared(STIFF, "the paper's best setting", SMALL, paper, paper >= AIM, f"at least × {AIM:g}"),
+        compared(STIFF, _title(STIFF, LEAST), SMALL, others, others < 1, "below × 1"),
     ]
-    panels, findings = [_panel(STIFF, stiff)], [_best(STIFF, stiff)]
-    for problem in (FIGURE_3, REAL):  # which the statement is not about
-        if setting.quick:
-            break
-        if instance(problem, 0) is None:
-            findings.append("a9a.gz was not found, so logistic regression is left out: set FEDLIN_DATA to its folder.")
-            continue
-        found = _runs(problem, tuple(methods()), numbers[:1], setting.rounds)
-        rows += _bills(problem, found)
-        panels.append(_panel(problem, found))
-        findings.append(_best(problem, found))
     return Outcome(
         tuple(rows),
-        {"clients": "20", "d": "100 (a9a: 123)", "rows of a9a": f"20 · {ROWS}", "steps": "tuned on other draws"}
-        | {"rounds": f"at most {setting.rounds or most_rounds(STIFF, 1)}, on a9a at most 4000 local steps too"}
-        | {"draw 0 only": f"× {NEAR:g} of the least bytes and more, and the other problems", "draws": str(len(numbers))}
-        | {"bytes": "of all clients; medians over the draws", "never": "the latter half of the rounds brought nothing"},
+        {"clients": "20", "d": "100", "rounds": f"at most {setting.rounds or most_rounds(STIFF, 1)}"}
+        | {"draw 0 only": f"× {NEAR:g} of the least bytes and more", "draws": str(len(numbers))}
+        | COUNTED,
         held=int(held.sum()),
         draws=len(numbers),
-        figures=(Figure("open-models", "Bytes to accuracy", tuple(panels), f"The best {SHOWN}, on draw 0."),),
-        findings=tuple(findings),
+        figures=(Figure("open-models", "Bytes to accuracy", (panel(STIFF, stiff),), CAPTION),),
+        findings=(best(STIFF, stiff),),
     )
 
 
-def _runs(problem: str, names: Sequence[str], numbers: range, rounds: int | None) -> Runs:
+def run_methods(problem: str, names: Sequence[str], numbers: range, rounds: int | None) -> Runs:
     """Every method on the first draw, and on the others those that come near the least bytes there."""
     runs = {name: [_run(problem, name, numbers[0], rounds)] for name in names}
-    costs = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
-    limit = NEAR * min(costs.values())
-    for name, cost in costs.items():
+    first_costs = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
+    limit = NEAR * min(first_costs.values())
+    for name, cost in first_costs.items():
         if name == SMALL or cost <= limit or (name in PAPER and np.isfinite(cost)):
             runs[name] += [_run(problem, name, n, rounds) for n in numbers[1:]]
     return runs
@@ -108,7 +99,8 @@ def spent(run: Result, goal: float, way: str = "bytes") -> float:
     return np.inf if met is None else float(getattr(run, way)[met])
 
 
-def _costs(found: list[Result], goal: float = GOALS[-1], way: str = "bytes") -> Array:
+def costs(found: list[Result], goal: float = GOALS[-1], way: str = "bytes") -> Array:
+    """`spent` of every run."""
     return np.array([spent(run, goal, way) for run in found])
 
 
@@ -117,7 +109,8 @@ def _title(problem: str, method: str) -> str:
     return ", ".join(filter(None, (method, TUNED[problem][method].variant)))
 
 
-def _bills(problem: str, runs: Runs) -> list[Row]:
+def bills(problem: str, runs: Runs) -> list[Row]:
+    """A row for every method."""
     return [
         Row(f"{problem}: {_title(problem, name)}", bill(found), "MB up + down = sum to 10⁻⁴; 10⁻⁸; 10⁻¹²")
         for name, found in runs.items()
@@ -128,7 +121,7 @@ def bill(found: list[Result]) -> str:
     """Median megabytes up, down and in all to each goal, and where a method ends that misses one."""
     parts: list[str] = []
     for goal in GOALS:
-        up, down, total = (np.median(_costs(found, goal, way)) / 1e6 for way in ("bytes_up", "bytes_down", "bytes"))
+        up, down, total = (np.median(costs(found, goal, way)) / 1e6 for way in ("bytes_up", "bytes_down", "bytes"))
         if not np.isfinite(total):
             return "; ".join([*parts, _end(found[0])])
         parts.append(f"{up:.3g} + {down:.3g} = {total:.3g}")
@@ -143,20 +136,22 @@ def _end(run: Result) -> str:
     return f"never, floor {floor:.1e}" if resting else f"not in {run.rounds} rounds, at {floor:.1e}"
 
 
-def _compared(what: str, ratios: Array, met: Array, expected: str) -> Row:
+def compared(problem: str, what: str, ours: str, ratios: Array, met: Array, expected: str) -> Row:
+    """The bytes of something over those of a method of ours, by draw."""
     measured = f"× {np.median(ratios):.1f} (median), × {ratios.min():.1f} (least)"
-    return Row(f"{STIFF}: {what} over {SMALL}", measured, expected, bool(np.all(met)))
+    return Row(f"{problem}: {what} over {ours}", measured, expected, bool(np.all(met)))
 
 
-def _best(problem: str, runs: Runs) -> str:
-    cost = {name: float(np.median(_costs(found))) for name, found in runs.items()}
+def best(problem: str, runs: Runs) -> str:
+    """Which method takes the fewest bytes, in words."""
+    cost = {name: float(np.median(costs(found))) for name, found in runs.items()}
     paper = min((name for name in PAPER if name in cost), key=cost.__getitem__)
     best = min(cost, key=cost.__getitem__)
     told = f"On {problem} the fewest bytes are those of {_title(problem, best)}"
     return f"{told}: × {cost[paper] / cost[best]:.1f} fewer than the paper's best, {_title(problem, paper)}."
 
 
-def _panel(problem: str, runs: Runs) -> Panel:
+def panel(problem: str, runs: Runs) -> Panel:
     """The first draw of the methods that get there with the fewest bytes, fewest first, and the paper's best."""
     cost = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
     there = [name for name in sorted(cost, key=cost.__getitem__) if np.isfinite(cost[name])]

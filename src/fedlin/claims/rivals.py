@@ -1,6 +1,7 @@
 """Section 4: FedLin's rate beside SCAFFOLD's, FedSplit's and that of a centralised baseline, as local steps grow."""
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,17 +45,10 @@ def check(setting: Setting) -> Outcome:
     numbers, rounds = instances.draws(setting), setting.rounds or ROUNDS
     family = [instances.even_quadratics(n, KAPPA, pull=300) for n in numbers]
 
-    def curves_of(method: Algorithm[Any, Any], plans: list[Plan]) -> Array:
-        return stack(simulate_many(method, family, plans, rounds), "distance", rounds)
-
     plans = {H: [theory.strongly_convex(p, np.full(instances.CLIENTS, H)) for p in family] for H in STEPS}
     runs = {H: simulate_many(setting.fedlin(), family, plans[H], rounds) for H in STEPS}
     mine = np.array([stack(runs[H], "distance", rounds) for H in STEPS])  # (H, draws, rounds + 1)
-    theirs = np.array([curves_of(algorithms.scaffold(), plans[H]) for H in STEPS])
-    central = curves_of(algorithms.gradient_descent(), [Plan(1, 1 / p.smoothness) for p in family])
-    splits = {
-        e: curves_of(algorithms.fedsplit(steps=e), [theory.fedsplit(problem) for problem in family]) for e in INNER
-    }
+    theirs, central, splits = others(numbers, rounds)
     linear, scaffold = (np.array([[fall(c) for c in curves] for curves in both]) for both in (mine, theirs))
     baseline = np.array([[H * fall(c) for c in central] for H in STEPS])  # H of its steps make a round
     ratio = scaffold / linear
@@ -104,6 +98,30 @@ def check(setting: Setting) -> Outcome:
         held=int(np.logical_and.reduce([ok for _, _, ok in checks.values()]).sum()),
         draws=len(numbers),
         figures=(Figure("rivals", "FedLin beside SCAFFOLD and FedSplit", (panel,), CAPTION),),
+    )
+
+
+class Others(NamedTuple):
+    """‖x̄ - x*‖² of the methods beside FedLin, each (draws, rounds + 1)."""
+
+    scaffold: Array  # with an axis for H before the others
+    centralised: Array
+    fedsplit: dict[int, Array]  # by e
+
+
+@cache
+def others(numbers: range, rounds: int) -> Others:
+    """Their runs, once for whatever is tested in FedLin's place."""
+    family = [instances.even_quadratics(n, KAPPA, pull=300) for n in numbers]
+
+    def curves_of(method: Algorithm[Any, Any], plans: list[Plan]) -> Array:
+        return stack(simulate_many(method, family, plans, rounds), "distance", rounds)
+
+    steps = [np.full(instances.CLIENTS, H) for H in STEPS]
+    return Others(
+        np.array([curves_of(algorithms.scaffold(), [theory.strongly_convex(p, H) for p in family]) for H in steps]),
+        curves_of(algorithms.gradient_descent(), [Plan(1, 1 / p.smoothness) for p in family]),
+        {e: curves_of(algorithms.fedsplit(steps=e), [theory.fedsplit(p) for p in family]) for e in INNER},
     )
 
 

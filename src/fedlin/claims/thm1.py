@@ -28,7 +28,7 @@ def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Ca
     }
     if varying and setting.quick:  # another program to compile
         families.pop(f"logistic regression, l2 = {L2:g}")
-    tau = [instances.steps(n, rounds=rounds if varying else None) for n in numbers]
+    tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
     found = []
     for name, family in families.items():
         plans = [theory.strongly_convex(problem, steps) for problem, steps in zip(family, tau, strict=True)]

@@ -51,7 +51,7 @@ def convex_runs(
     """Each family with the steps of `plan`; `varying` draws τ anew every round."""
     found = []
     for one in families(setting):
-        tau = [instances.steps(n, rounds=one.rounds if varying else None) for n in range(len(one.members))]
+        tau = [instances.steps_by_round(n, one.rounds, varying) for n in range(len(one.members))]
         plans = [plan(p, steps) for p, steps in zip(one.members, tau, strict=True)]
         found.append((one, play(setting, one.members, plans, one.rounds, x0=one.x0)))
     return found

@@ -36,7 +36,7 @@ def nonconvex_cases(setting: Setting, varying: bool = False) -> list[Case]:
     rows = setting.rounds or setting.pick(1000, 500)
 
     def plans(family: list[Any], rounds: int) -> list[Any]:
-        tau = [instances.steps(n, rounds=rounds if varying else None) for n in numbers]
+        tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
         return [theory.nonconvex(p, steps) for p, steps in zip(family, tau, strict=True)]
 
     wavy = [instances.waves(n, tilt=5000.0) for n in numbers]

@@ -34,7 +34,7 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
             instances.wave_gradients,
         ),
     ):
-        tau = [instances.steps(n, rounds=rounds if varying else None) for n in numbers]
+        tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
         plans = [theory.polyak_lojasiewicz(p, steps) for p, steps in zip(family, tau, strict=True)]
         runs = play(setting, family, plans, rounds, x0=x0, gradients=gradients)
         bounds = runs.bounds(theory.bounds.polyak_lojasiewicz, "gap")

@@ -153,7 +153,7 @@ def check(setting: Setting) -> Outcome:
     same = [
         instances.even_quadratics(n, KAPPA, pull=PULL) for n in instances.draws(setting)
     ]  # of a shape that others have
-    plans = [theory.noisy(problem, instances.steps(n)) for n, problem in enumerate(same)]
+    plans = [theory.noisy(problem, instances.steps_by_round(n, rounds)) for n, problem in enumerate(same)]
     premise = is_algorithm_1(play(setting, same, plans, rounds).departures)
     return Outcome(
         rows=(*proven.rows, *stated.rows, *decays.rows, replace(premise, what=f"without noise, {premise.what}")),

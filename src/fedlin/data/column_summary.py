@@ -6,6 +6,7 @@ R. J. LeVeque (1979), which is exact where sums of squares would cancel.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,18 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.number_text import MOSTLY, missing_words, numbers
 from fedlin.errors import DataError
 
 Array = NDArray[Any]
 CODES = 50  # different entries up to which numbers may be codes, and are told as words too
-MOSTLY = 0.95  # share of a column's entries that must be numbers for the others to count as missing
 WORDS = 1000  # different words a client tells of, the most frequent first
 SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each
+LARGEST = 1e150  # of a number; its square is finite too
+MISSING_CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0, 999999.0)  # numbers that often stand for a missing one
+_CODE_NAMES = {f"{code:g}": code for code in MISSING_CODES}
 DATES = (
     "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%Y %H:%M",
-    "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y",
+    "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f%z",
+    "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S%z", "%Y-%m-%dT%H:%M", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %I:%M %p",
+    "%m/%d/%Y %I:%M:%S %p", "%m/%d/%y", "%d/%m/%y", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y",
+    "%B %d, %Y", "%Y-%m", "%H:%M", "%H:%M:%S", "%I:%M %p",
 )  # fmt: skip
+TRIED = 100  # entries at which a format of dates is tried before all are
+_DATE = re.compile(r"\d[-/.:]\d|[^\W\d]{3,} \d{1,2}, \d{4}|\d[ -][^\W\d]{3,}[ -]\d")  # some part of any of them
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,9 @@ class ColumnSummary:
     distinct: int = 0  # different entries; over several clients at most so many
     words: Mapping[str, int] = field(default_factory=dict)  # how often each stands
     cut: bool = False  # whether there are more entries than were told as words
-    dates: Mapping[str, Moments] = field(default_factory=dict)  # days since 1970 by every format that fits all entries
+    dates: Mapping[str, Moments] = field(default_factory=dict)  # days since 1970 of the entries that fit a format
+    codes: Mapping[str, int] = field(default_factory=dict)  # how often each number of MISSING_CODES stands
+    uncoded: Moments = Moments()  # of the numbers that are none of these
     sketch: tuple[tuple[float, float], ...] = ()  # quantiles of the numbers, each with the weight it stands for
 
     @property
@@ -82,9 +93,6 @@ class ColumnSummary:
     def merge(self, other: "ColumnSummary") -> "ColumnSummary":
         """That of both clients' rows together."""
         words = Counter(self.words) + Counter(other.words)
-        fitting = (
-            set(self.dates) & set(other.dates) if self.present and other.present else set(self.dates or other.dates)
-        )
         nothing = Moments()
         return ColumnSummary(
             self.rows + other.rows,
@@ -98,8 +106,10 @@ class ColumnSummary:
             {
                 name: self.dates.get(name, nothing).merge(other.dates.get(name, nothing))
                 for name in DATES
-                if name in fitting
+                if name in self.dates or name in other.dates
             },
+            dict(Counter(self.codes) + Counter(other.codes)),
+            self.uncoded.merge(other.uncoded),
             tuple(sorted((*self.sketch, *other.sketch))),
         )
 
@@ -131,6 +141,8 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     present = column[~absent]
     values = numbers(present)
     known = np.isfinite(values)
+    if np.any(np.abs(values[known]) >= LARGEST):
+        raise DataError(f"the number {values[known][np.argmax(np.abs(values[known]))]:g} is too large to be squared.")
     words = [f"{value:g}" for value in present.tolist()] if column.dtype.kind == "f" else present.tolist()
     counts = Counter(words)
     if not as_words and len(counts) > CODES and known.mean() >= MOSTLY:
@@ -146,7 +158,9 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
         len(counts),
         dict(told.most_common(WORDS)),
         len(told) < len(counts) or len(told) > WORDS,
-        {} if known.any() or column.dtype.kind != "O" else _dates(present),
+        {} if column.dtype.kind != "O" or 2 * known.sum() > len(known) else _dates(present),
+        {name: int(count) for name, code in _CODE_NAMES.items() if (count := np.sum(values == code))},
+        _moments(values[known & ~np.isin(values, MISSING_CODES)]),
         _sketched(values[known]) if sketch else (),
     )
 
@@ -159,21 +173,23 @@ def _moments(values: Array) -> Moments:
 
 
 def _dates(words: Array) -> dict[str, Moments]:
-    """Moments of days since 1970 under every format that fits all of the entries."""
-    days = {name: as_days(words, name) for name in DATES} if len(words) else {}
-    return {name: _moments(found) for name, found in days.items() if np.isfinite(found).all()}
+    """Moments of days since 1970 under every format that fits some of the entries."""
+    tried = np.array([word for word in words[:TRIED] if _DATE.search(word)], object)
+    fitting = (name for name in DATES if len(tried) and np.isfinite(as_days(tried, name)).any())
+    days = {name: as_days(words, name) for name in fitting}
+    return {name: _moments(values[np.isfinite(values)]) for name, values in days.items()}
 
 
 def as_days(words: Array, date_format: str) -> NDArray[np.float64]:
-    """Dates of text as days since 1970, NaN for what does not fit the format.
+    """Dates of text as days since 1970, NaN for what does not fit the format; a time of day is a part of a day.
 
     >>> as_days(np.array(["1970-01-03", "soon"], object), "%Y-%m-%d").tolist()
     [2.0, nan]
     """
     import pandas as pd
 
-    found = pd.to_datetime(pd.Series(words, dtype=object), format=date_format, errors="coerce")
-    return np.asarray((found - pd.Timestamp(0)) / pd.Timedelta(days=1), np.float64)
+    dates = pd.to_datetime(pd.Series(words, dtype=object), format=date_format, errors="coerce", utc=True)
+    return np.asarray((dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), np.float64)
 
 
 def _sketched(values: Array) -> tuple[tuple[float, float], ...]:
@@ -220,14 +236,18 @@ def _summary(fields: dict[str, Any]) -> ColumnSummary:
         moments=_read_moments(told.pop("moments")),
         words={str(word): _count(count) for word, count in told.pop("words").items()},
         dates={str(name): _read_moments(moments) for name, moments in told.pop("dates").items()},
+        codes={str(code): _count(count) for code, count in told.pop("codes").items()},
+        uncoded=_read_moments(told.pop("uncoded")),
         sketch=tuple((_finite(value), _finite(weight)) for value, weight in told.pop("sketch")),
     )
-    spread = (summary.moments, *summary.dates.values())
+    spread = (summary.moments, summary.uncoded, *summary.dates.values())
     if (
         told
         or any(moments.squares < 0 for moments in spread)
         or summary.missing > summary.rows
         or any(weight <= 0 for _, weight in summary.sketch)
+        or not summary.codes.keys() <= _CODE_NAMES.keys()
+        or not summary.dates.keys() <= set(DATES)
     ):
         raise ValueError(f"{sorted(told) or 'a count'} does not belong there")
     return summary
@@ -235,9 +255,9 @@ def _summary(fields: dict[str, Any]) -> ColumnSummary:
 
 def _read_moments(fields: dict[str, Any]) -> Moments:
     count, low, high = _count(fields["count"]), float(fields["low"]), float(fields["high"])
-    if len(fields) != 5 or (count and not -1e150 < low <= high < 1e150):
+    if len(fields) != 5 or (count and not -LARGEST < low <= high < LARGEST):
         raise ValueError(f"the range {low} to {high} of {count} numbers is none")
-    return Moments(count, _finite(fields["mean"]), _finite(fields["squares"]), low, high)
+    return Moments(count, _finite(fields["mean"]), _finite(fields["squares"], np.inf), low, high)
 
 
 def _count(value: Any) -> int:
@@ -246,7 +266,7 @@ def _count(value: Any) -> int:
     return value
 
 
-def _finite(value: Any) -> float:
-    if not abs(float(value)) < 1e150:  # its square is one too
+def _finite(value: Any, limit: float = LARGEST) -> float:
+    if not abs(float(value)) < limit:
         raise ValueError(f"{value!r} is no finite number")
     return float(value)

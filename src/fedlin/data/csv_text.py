@@ -1,9 +1,10 @@
-"""CSV as people write it: whatever the encoding, the separator, the decimal mark and the header, said in notes."""
+"""CSV as people write it: whatever the encoding, the separator and the lines before the header, said in notes."""
 
 import bz2
 import csv
 import gzip
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.data.number_text import is_number, missing_words, write_plainly
 from fedlin.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,25 +23,28 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE = 200  # lines from which the separator is read
-# What stands for a missing value, in small letters.
-MISSING = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "--", ".", "missing", "<na>", "nil"])
-_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?|[+-]?\d{1,3}(\.\d{3})+")  # 1.234,5 and 1,5e3
-_WHOLE = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234.5
-_SIGNS = re.compile(r"^[$€£]\s*|\s*[$€£%]$")
+REMARKS = 50  # lines before the names of the columns, at most
+UNNAMED = "unnamed column"
 
 
-def read_csv(file: Path) -> tuple[dict[str, Array], list[str]]:
-    """The columns of a file as text, None where a value is missing, and what was assumed."""
+def read_csv(file: Path, as_text: str | None = None) -> tuple[dict[str, Array], list[str]]:
+    """The columns of a file as text, and what was assumed.
+
+    Args:
+        file: Where it is; .gz and .bz2 are unpacked.
+        as_text: A column whose entries stay as they are, such as the names of clients.
+
+    Returns:
+        The columns, their numbers as programs write them; and notes.
+    """
     notes: list[str] = []
     text = _decode(file, notes)
-    separator = _separator(text)
+    separator, width = _separator(text)
     if separator != ",":
         notes.append(f"fields are separated by {SEPARATORS[separator]}")
-    frame = _parse(file, text, separator)
+    frame = _parse(file, _from_names_on(text, separator, width, notes), separator)
     names = [str(name).strip() for name in frame.iloc[0]]
-    if all(_PLAIN.fullmatch(name) for name in names):
+    if all(map(is_number, names)):
         notes.append(
             f"the first line holds numbers ({', '.join(names[:3])}, ...), so it counts as a row and not as names"
         )
@@ -48,24 +53,14 @@ def read_csv(file: Path) -> tuple[dict[str, Array], list[str]]:
         frame = frame.iloc[1:]
     if len(frame) == 0:
         raise DataError(f"{file} has no rows: leave it out, or give it at least one.")
-    columns = {
-        name: _stripped(frame.iloc[:, place]) for place, name in enumerate(_distinct(names, notes)) if name is not None
-    }
-    empty = [name for name in columns if name.startswith("column ") and missing_words(columns[name]).all()]
+    columns = {name: _stripped(frame.iloc[:, place]) for place, name in enumerate(_distinct(names, notes))}
+    empty = [name for name in columns if name.startswith(UNNAMED) and missing_words(columns[name]).all()]
     for name in empty:  # a separator at the end of every line makes one
         del columns[name]
-    if separator != "," or any(_COMMA.fullmatch(value) for column in columns.values() for value in column[:SAMPLE]):
-        _decimal_commas(columns, separator, notes)
+    for name, column in columns.items():
+        if name != as_text:
+            columns[name] = write_plainly(column, commas_separate=separator == ",", notes=notes, name=name)
     return columns, notes
-
-
-def missing_words(column: Array) -> NDArray[np.bool_]:
-    """Which entries of a column of text stand for a missing value.
-
-    >>> missing_words(np.array(["1", "NA", " ", "no"], object)).tolist()
-    [False, True, True, False]
-    """
-    return np.array([value is None or value.strip().lower() in MISSING for value in column], bool)
 
 
 def _decode(file: Path, notes: list[str]) -> str:
@@ -75,7 +70,11 @@ def _decode(file: Path, notes: list[str]) -> str:
             raw: bytes = content.read()
     except (OSError, EOFError) as cause:
         raise DataError(f"{file} cannot be read ({cause}): check or replace the file.") from cause
-    encodings = ["utf-16"] if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252", "latin-1"]
+    encodings = ["utf-8-sig", "cp1252", "latin-1"]
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encodings = ["utf-16"]
+    elif raw[1:2] == b"\0":
+        encodings = ["utf-16-le"]
     for encoding in encodings:
         try:
             text = raw.decode(encoding)
@@ -93,8 +92,8 @@ def _decode(file: Path, notes: list[str]) -> str:
     )
 
 
-def _separator(text: str) -> str:
-    """The separator that cuts the most of the first lines into the same number of fields, more than one."""
+def _separator(text: str) -> tuple[str, int]:
+    """What cuts the most of the first lines into the same number of fields, more than one; and that number."""
     lines = [line for line in text[: 2**18].splitlines() if line.strip()][:SAMPLE]
 
     def fit(separator: str) -> tuple[float, int]:
@@ -102,7 +101,37 @@ def _separator(text: str) -> str:
         (width, count), *_ = widths.most_common(1) or [(1, 0)]
         return (count / len(lines), width) if width > 1 else (0.0, 1)
 
-    return max(SEPARATORS, key=lambda separator: (fit(separator), separator == ","))
+    best = max(SEPARATORS, key=lambda separator: (fit(separator), separator == ","))
+    return best, fit(best)[1]
+
+
+def _from_names_on(text: str, separator: str, width: int, notes: list[str]) -> str:
+    """The text from the names of the columns on: titles and remarks before them have fewer fields.
+
+    Where names are one fewer than fields, one is put in: before them for rows with names of their own, as R writes
+    them, or behind them for rows that end in a separator.
+    """
+    lines = text.splitlines(keepends=True)
+    reader = csv.reader(lines, delimiter=separator)
+    start = 0
+    remarks: list[str] = []
+    try:
+        for names in itertools.islice(reader, REMARKS):
+            if len(names) >= width - 1 and sum(bool(name.strip()) for name in names) > 1:
+                break
+            start, remarks = reader.line_num, [*remarks, separator.join(names).strip(separator)]
+        else:
+            return text
+        first_row = next(reader, [])
+    except csv.Error:
+        return text
+    said = [remark for remark in remarks if remark.strip()]
+    if said:
+        notes.append(f"lines before the names of the columns are left out: {said[0]!r}{', ...' * (len(said) > 1)}")
+    kept = "".join(lines[start:])
+    if len(names) == width - 1 and len(first_row) == width:
+        return kept.replace("\n", f"{separator}\n", 1) if not first_row[-1].strip() else separator + kept
+    return kept
 
 
 def _parse(file: Path, text: str, separator: str) -> "pd.DataFrame":
@@ -131,10 +160,11 @@ def _distinct(names: Sequence[str], notes: list[str]) -> list[str]:
     """Names for all columns, each its own."""
     distinct: list[str] = []
     for place, given in enumerate(names):
-        name, number = given or f"column {place + 1}", 1
+        called = given or f"{UNNAMED} {place + 1}"
+        name, number = called, 1
         while name in distinct:
             number += 1
-            name = f"{given or f'column {place + 1}'} ({number})"
+            name = f"{called} ({number})"
         if number > 1:
             notes.append(f"a second column is called {given!r}, and was named {name!r}")
         distinct.append(name)
@@ -142,41 +172,6 @@ def _distinct(names: Sequence[str], notes: list[str]) -> list[str]:
 
 
 def _stripped(column: "pd.Series[Any]") -> Array:
-    return np.array([value.strip() for value in column], object)
-
-
-def _decimal_commas(columns: dict[str, Array], separator: str, notes: list[str]) -> None:
-    """Write numbers with a decimal comma as others write them, column by column."""
-    changed = []
-    for name, column in columns.items():
-        present = list(column[~missing_words(column)])
-        commas = [value for value in present if _COMMA.fullmatch(value)]
-        plain = all(_COMMA.fullmatch(value) or _WHOLE.fullmatch(value) for value in present)
-        # Between commas "1,234" is more likely a thousand than a fraction.
-        ambiguous = separator == "," and all(_THOUSANDS.fullmatch(value) for value in commas)
-        if commas and plain and not ambiguous:
-            swap = str.maketrans({".": None, ",": "."})
-            columns[name] = np.array([value.translate(swap) for value in column], object)
-            changed.append(name)
-    if changed:
-        notes.append(f"numbers are written with a decimal comma in {', '.join(changed)}")
-
-
-def numbers(column: Array) -> NDArray[np.float64]:
-    """Entries as numbers, NaN for what is none: 12.5, 1e3, 1,234.5, $40 and 12% are some.
-
-    >>> numbers(np.array(["1,234.5", "12%", "old", "", "-3"], object)).tolist()
-    [1234.5, 12.0, nan, nan, -3.0]
-    """
-    if column.dtype.kind in "biuf":
-        return column.astype(np.float64)
-    return np.array([_number(value) for value in column], np.float64)
-
-
-def _number(value: Any) -> float:
-    if value is None:
-        return np.nan
-    text = _SIGNS.sub("", value) if value[:1] in "$€£" or value[-1:] in "$€£%" else value
-    if _THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
-    return float(text) if _PLAIN.fullmatch(text) else np.nan
+    """Entries without spaces or single quotes around them."""
+    bare = (value.strip() for value in column)
+    return np.array([text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text for text in bare], object)

@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax, xlogy
+from scipy.special import expit, log_softmax
 from scipy.stats import rankdata
 
 from fedlin.columns import column
+from fedlin.data.held_out_metrics import (
+    CLASSIFIERS,
+    constant_deviance,
+    deviances,
+    explained,
+    model_scores,
+    right_answers,
+)
 from fedlin.data.prepare_table import LabelledRows
 from fedlin.errors import ArgumentError
 
@@ -81,27 +89,19 @@ class HeldOutRows:
 
     def _of_rows(self, x: Array) -> Callable[[slice], dict[str, float]]:
         """The metrics over any of the rows."""
-        if self.kind in ("logistic", "softmax"):
-            chances, labels = self._chances(x)
-            return lambda part: _classification(chances[part], labels[part])
-        scores = self._X @ x
-        if self.kind == "poisson":
-            return lambda part: _poisson(np.exp(scores[part]), self._y[part])
-        return lambda part: _regression(scores[part], self._y[part])
-
-    def _chances(self, x: Array) -> tuple[Array, Array]:
-        """What the model says of every class, (rows, classes), and which class each row is of."""
-        if self.kind == "logistic":
-            chance = expit(self._X @ x)
-            return np.stack([1 - chance, chance], axis=1), (self._y > 0).astype(int)
-        scores = self._X @ x.reshape(self._X.shape[1], -1)
-        return np.exp(log_softmax(scores, axis=1)), self._y.astype(int)
+        scores = model_scores(self.kind, x, self._X)
+        if self.kind in CLASSIFIERS:
+            chances, right = _chances(scores), right_answers(scores, self._y)
+            labels = np.maximum(self._y, 0).astype(int)  # -1 and +1 are classes 0 and 1
+            return lambda part: _classification(chances[part], labels[part], right[part])
+        each = deviances(self.kind, scores, self._y)
+        return lambda part: _regression(self.kind, each[part], self._y[part])
 
     def _calibration(self, x: Array) -> list[dict[str, float]]:
-        if self.kind not in ("logistic", "softmax"):
+        if self.kind not in CLASSIFIERS:
             return []
-        chances, labels = self._chances(x)
-        stated, right = _confidence(chances, labels)
+        scores = model_scores(self.kind, x, self._X)
+        stated, right = _chances(scores).max(axis=1), right_answers(scores, self._y)
         return [
             {"stated": float(stated[own].mean()), "happened": float(right[own].mean()), "rows": int(own.sum())}
             for own in _bins(stated)
@@ -109,9 +109,16 @@ class HeldOutRows:
         ]
 
 
-def _classification(chances: Array, labels: Array) -> dict[str, float]:
+def _chances(scores: Array) -> Array:
+    """What a model says of every class, (rows, classes)."""
+    if scores.ndim == 1:
+        return np.stack([expit(-scores), expit(scores)], axis=1)
+    return np.exp(log_softmax(scores, axis=1))
+
+
+def _classification(chances: Array, labels: Array, right: Array) -> dict[str, float]:
     own = np.maximum(chances[np.arange(len(labels)), labels], np.finfo(float).tiny)
-    stated, right = _confidence(chances, labels)
+    stated = chances.max(axis=1)
     gaps = [own_bin.mean() * abs(stated[own_bin].mean() - right[own_bin].mean()) for own_bin in _bins(stated)
             if own_bin.any()]  # fmt: skip
     return {
@@ -120,12 +127,6 @@ def _classification(chances: Array, labels: Array) -> dict[str, float]:
         "auc": _auc(chances, labels),
         "calibration": float(sum(gaps)),
     }
-
-
-def _confidence(chances: Array, labels: Array) -> tuple[Array, Array]:
-    """The chance a model gives to the class it chooses, and whether that class is right."""
-    chosen = chances.argmax(axis=1)
-    return chances.max(axis=1), chosen == labels
 
 
 def _bins(stated: Array) -> list[Array]:
@@ -149,21 +150,7 @@ def _auc(chances: Array, labels: Array) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def _regression(scores: Array, y: Array) -> dict[str, float]:
-    square, spread = float(np.mean((scores - y) ** 2)), float(np.var(y))
-    return {"explained": _explained(square, spread), "rmse": square**0.5}
-
-
-def _poisson(means: Array, y: Array) -> dict[str, float]:
-    deviance = _deviance(means, y)
-    return {"explained": _explained(deviance, _deviance(np.full(len(y), y.mean()), y)), "deviance": deviance}
-
-
-def _deviance(means: Array, y: Array) -> float:
-    """Twice the mean of y log(y/μ) - y + μ."""
-    return float(2 * np.mean(xlogy(y, y) - xlogy(y, np.maximum(means, 1e-300)) - y + means))
-
-
-def _explained(error: float, worst: float) -> float:
-    """1 - D/D₀, where D₀ is the error of a constant."""
-    return 1 - error / worst if worst > 0 else float("nan")
+def _regression(kind: str, deviance_of_rows: Array, y: Array) -> dict[str, float]:
+    deviance = float(deviance_of_rows.mean())
+    share = explained(deviance, constant_deviance(kind, y))
+    return {"explained": share, **({"deviance": deviance} if kind == "poisson" else {"rmse": deviance**0.5})}

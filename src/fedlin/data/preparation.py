@@ -1,12 +1,7 @@
-"""How columns become features, decided from summaries of all clients and applied by each to its own rows.
-
-Numbers are standardised, missing ones set to the mean; words become ones and zeros; dates become days. What is left
-out, and why, is said in notes.
-"""
+"""How columns become features: what a user may ask for, and what every client does with its own rows."""
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of, positive_integer, shown, true_or_false
-from fedlin.data.column_summary import MOSTLY, ColumnSummary, Moments, as_days
-from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.column_summary import as_days
+from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.raw_table import RawTable
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.logistic import logistic
@@ -28,12 +23,8 @@ Array = NDArray[Any]
 Kind = Literal["number", "date", "words"]
 SCALES = ("standard", "robust", "range", "none")
 FILLS = ("mean", "median", "zero")
-DISTINCT = 0.9  # share of different entries from which a column names its rows
-FEW = 20  # rows up to which that says nothing
 OTHER, ABSENT = "(other)", "(missing)"
 LABELS = "(labels)"  # the name of the column of labels among summaries
-_IDENTIFIER = re.compile(r"(^|[^a-z])(id|ids|nr|no|num|number|key|uuid|guid|index|row)$", re.IGNORECASE)
-CODES = (-9999.0, -999.0, -99.0, 999.0, 9999.0, 99999.0, 999999.0)  # numbers that often stand for a missing one
 
 
 @dataclass(frozen=True)
@@ -224,133 +215,3 @@ def words_of(column: Array) -> list[str]:
     if column.dtype.kind == "O":
         return [ABSENT if gone else word for word, gone in zip(column, missing_words(column), strict=True)]
     return [ABSENT if value != value else f"{value:g}" for value in column.tolist()]
-
-
-def fit_preparation(recipe: Recipe, summaries: Mapping[str, ColumnSummary]) -> Preparation:
-    """Decide what becomes of every column, from the summaries of all clients together; the labels' is among them."""
-    labels = summaries.get(LABELS)
-    summaries = {name: summary for name, summary in summaries.items() if name != LABELS}
-    notes: list[str] = []
-    columns = []
-    for name, summary in summaries.items():
-        column = _fit_column(name, summary, recipe, notes.append)
-        if column is not None:
-            columns.append(column)
-    if not columns:
-        raise DataError("no column is left to learn from: " + ("; ".join(notes) or "all were dropped") + ".")
-    classes = () if labels is None or labels.cut else tuple(sorted(labels.words, key=_by_value))
-    return Preparation(tuple(columns), recipe.intercept, classes, (*_said(columns, recipe), *notes))
-
-
-def _by_value(word: str) -> tuple[bool, float, str]:
-    """A key that sorts numbers by their value, and words after them."""
-    value = float(numbers(np.array([word], object))[0])
-    return bool(np.isnan(value)), 0.0 if np.isnan(value) else value, word
-
-
-def _fit_column(
-    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None]
-) -> PreparedColumn | None:
-    asked = recipe.keep is not None  # columns that were asked for by name stay, whatever they look like
-    if summary.present == 0:
-        note(f"{name}: left out, since it is empty")
-        return None
-    known = summary.moments.count
-    if name not in recipe.words and known >= MOSTLY * summary.present:
-        return _fit_number(name, summary, recipe, note, asked)
-    if name not in recipe.words and summary.dates:
-        return _fit_date(name, summary, recipe, note)
-    return _fit_words(name, summary, recipe, note, asked)
-
-
-def _fit_number(
-    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
-) -> PreparedColumn | None:
-    moments = summary.moments
-    if moments.low == moments.high and not summary.missing:
-        note(f"{name}: left out, since it is {moments.low:g} in every row")
-        return None
-    every = summary.distinct >= summary.present > FEW and summary.whole and not summary.missing
-    if every and not asked and (summary.in_order or _IDENTIFIER.search(name)):
-        note(f"{name}: left out, since every row has a number of its own (an id?); name it in keep to use it")
-        return None
-    if moments.count < summary.present:
-        odd = next(iter(word for word in summary.words if np.isnan(numbers(np.array([word], object))[0])), "")
-        note(f"{name}: {summary.present - moments.count} entries such as {odd!r} are no numbers and count as missing")
-    code = next((code for code in CODES if code in (moments.low, moments.high) and _far_out(code, moments)), None)
-    if code is not None:
-        note(f"{name}: {code:g} lies far from all others; if it stands for a missing value, name it in missing")
-    return _scaled(PreparedColumn(name, "number"), moments, summary, recipe)
-
-
-def _far_out(code: float, moments: Moments) -> bool:
-    return abs(code - moments.mean) > 5 * moments.deviation
-
-
-def _fit_date(name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None]) -> PreparedColumn | None:
-    formats = list(summary.dates)
-    moments = summary.dates[formats[0]]
-    if moments.low == moments.high and not summary.missing:
-        note(f"{name}: left out, since it is the same date in every row")
-        return None
-    doubt = f", though {formats[1]} fits as well" if len(formats) > 1 else ""
-    note(f"{name}: dates of the form {formats[0]}{doubt}, used as days since 1970")
-    plain = Recipe(scale=recipe.scale if recipe.scale in ("standard", "range", "none") else "standard")
-    return _scaled(PreparedColumn(name, "date", date_format=formats[0]), moments, summary, plain)
-
-
-def _scaled(column: PreparedColumn, moments: Moments, summary: ColumnSummary, recipe: Recipe) -> PreparedColumn:
-    center, size = {
-        "standard": lambda: (moments.mean, moments.deviation),
-        "robust": lambda: (summary.quantile(0.5), summary.quantile(0.75) - summary.quantile(0.25)),
-        "range": lambda: (moments.low, moments.high - moments.low),
-        "none": lambda: (0.0, 1.0),
-    }[recipe.scale]()
-    fill = {"mean": lambda: moments.mean, "median": lambda: summary.quantile(0.5), "zero": lambda: 0.0}[recipe.fill]()
-    return PreparedColumn(column.name, column.kind, fill, center, size if size > 0 else 1.0, column.date_format)
-
-
-def _fit_words(
-    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
-) -> PreparedColumn | None:
-    if summary.distinct > DISTINCT * summary.present and summary.present > FEW and not asked:
-        note(f"{name}: left out, since nearly every row has an entry of its own (an id?); name it in keep to use it")
-        return None
-    ordered = sorted(summary.words, key=lambda word: (-summary.words[word], word))
-    if len(ordered) == 1 and not summary.missing and not summary.cut:
-        note(f"{name}: left out, since it is {ordered[0]!r} in every row")
-        return None
-    kept = sorted(ordered[: recipe.most_words])
-    rest = [OTHER] if len(ordered) > len(kept) or summary.cut else []
-    if rest:
-        note(f"{name}: of {summary.distinct} words the {len(kept)} most frequent have a feature, the others share one")
-    gone = [ABSENT] if summary.missing else []
-    levels = [*kept, *rest, *gone]
-    # Of two words one says it all.
-    return PreparedColumn(name, "words", levels=tuple(levels[1:] if len(levels) == 2 else levels))
-
-
-def _said(columns: Sequence[PreparedColumn], recipe: Recipe) -> list[str]:
-    """What was done, in a sentence for each kind of column."""
-    done = {"standard": "standardised", "robust": "scaled by their quartiles", "range": "scaled to 0..1", "none": ""}
-    plain = [column.name for column in columns if column.kind == "number"]
-    words = [f"{column.name} ({len(column.levels)})" for column in columns if column.kind == "words"]
-    said = []
-    if plain:
-        how = done[recipe.scale] or "used as they are"
-        said.append(
-            f"{_counted(plain, 'column')} of numbers, {how}, missing ones set to the {recipe.fill}: {_some(plain)}"
-        )
-    if words:
-        said.append(f"{_counted(words, 'column')} of words as ones and zeros: {_some(words)}")
-    if recipe.intercept:
-        said.append("an intercept, which is not penalised")
-    return said
-
-
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.checks import one_of, random_seed, real
+from fedlin.checks import one_of, random_seed, real, shown
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
-from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.fit_preparation import fit_preparation
+from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.partition import Partition
-from fedlin.data.preparation import LABELS, Preparation, Recipe, fit_preparation
+from fedlin.data.preparation import LABELS, Preparation, Recipe
 from fedlin.data.raw_table import RawTable
 from fedlin.data.split import by_column
-from fedlin.errors import DataError
+from fedlin.errors import ArgumentError, DataError
 
 Array = NDArray[Any]
 Rows = NDArray[np.intp]
@@ -100,11 +101,15 @@ def prepare(
     >>> prepared.train.X[1].round(3).tolist()
     [[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
     """
-    recipe = recipe or Recipe()
+    recipe = Recipe() if recipe is None else recipe
+    _check_kind("table", table, RawTable, "what read_table returns")
+    _check_kind("recipe", recipe, Recipe, "a fedlin.data.Recipe")
     if partition is None:
         if table.clients is None:
             raise DataError("the table does not tell its clients: give partition, or name their column when reading.")
+        table = with_labels(table)
         partition = by_column(table.clients)
+    _check_partition(partition)
     if partition.rows != table.rows:
         raise DataError(f"the partition is of {partition.rows} rows and the table has {table.rows}.")
     held = hold_out(partition, test, test_by, seed)
@@ -134,10 +139,15 @@ def summarise_table(table: RawTable, recipe: Recipe) -> dict[str, ColumnSummary]
 
 def summarise_columns(columns: Mapping[str, Array], recipe: Recipe) -> dict[str, ColumnSummary]:
     """What a client tells of its columns: those the recipe leaves in."""
-    return {
-        name: summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
-        for name in recipe.leaves(columns)
-    }
+    told = {}
+    for name in recipe.leaves(columns):
+        try:
+            told[name] = summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
+        except DataError as cause:
+            raise DataError(
+                f"column {name!r} cannot be prepared: {cause} Leave it out, or use another unit."
+            ) from cause
+    return told
 
 
 def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0) -> HeldOut:
@@ -157,6 +167,7 @@ def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0)
     >>> [len(rows) for rows in held.train], [len(rows) for rows in held.test]
     ([3, 3], [2, 2])
     """
+    _check_partition(partition)
     share = real("test", share, lambda value: 0 <= value < 1, "a share in [0, 1)")
     one_of("test_by", by, ("row", "client"))
     seed, names = random_seed(seed), partition.names
@@ -174,6 +185,15 @@ def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0)
     if not tested:
         raise DataError(f"test = {share:g} leaves no row to test on: every client has too few rows. Raise it.")
     return HeldOut(train, names, [test[number] for number in tested], tuple(names[number] for number in tested))
+
+
+def _check_kind(name: str, value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise ArgumentError(f"{name} = {shown(value)} is not allowed: give {what}.")
+
+
+def _check_partition(partition: object) -> None:
+    _check_kind("partition", partition, Partition, "a fedlin.data.Partition, such as fedlin.data.iid(n, 10)")
 
 
 def _hold_out_clients(partition: Partition, share: float, seed: int) -> HeldOut:

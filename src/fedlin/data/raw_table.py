@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import did_you_mean, missing, shown
-from fedlin.data.csv_text import missing_words, read_csv
+from fedlin.data.csv_text import read_csv
+from fedlin.data.number_text import missing_words, write_plainly
 from fedlin.errors import DataError
 
 Array = NDArray[Any]
@@ -55,7 +56,7 @@ def read_frames(files: Sequence[Path], label: str | None, client: str | None) ->
     notes: list[str] = []
     frames = []
     for file in files:
-        columns, assumed = _load(file)
+        columns, assumed = _load(file, client or CLIENT)
         frames.append(columns)
         notes += [note if len(files) == 1 else f"{file.name}: {note}" for note in assumed]
     names = list(frames[0])
@@ -64,6 +65,9 @@ def read_frames(files: Sequence[Path], label: str | None, client: str | None) ->
     label = _named(files[0], names, label, LABEL) or next((name for name in reversed(names) if name != client), None)
     if label is None or label == client:
         raise DataError(f"{files[0]}: column {client!r} cannot be both label and client; name two columns.")
+    for name, role in ((label, "labels"), (client, "clients")):
+        if f"{name} (2)" in names:
+            raise DataError(f"{files[0]} has two columns called {name!r}, that of the {role}: rename one of them.")
     features = [name for name in names if name not in (label, client)]
     if not features:
         raise DataError(f"{files[0]} has no columns of features besides {label!r}: give at least one.")
@@ -79,9 +83,9 @@ def read_frames(files: Sequence[Path], label: str | None, client: str | None) ->
     )
 
 
-def _load(file: Path) -> tuple[dict[str, Array], list[str]]:
+def _load(file: Path, client: str) -> tuple[dict[str, Array], list[str]]:
     if file.suffix.lower() != ".parquet":
-        return read_csv(file)
+        return read_csv(file, as_text=client)
     import pandas as pd
 
     try:
@@ -94,7 +98,12 @@ def _load(file: Path) -> tuple[dict[str, Array], list[str]]:
     if frame.columns.has_duplicates:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise DataError(f"{file} has two columns called {twice!r}: name each its own.")
-    return {name: _values(frame[name]) for name in frame.columns}, []
+    notes: list[str] = []
+    columns = {name: _values(frame[name]) for name in frame.columns}
+    for name, column in columns.items():
+        if column.dtype.kind == "O" and name != client:
+            columns[name] = write_plainly(column, commas_separate=True, notes=notes, name=name)
+    return columns, notes
 
 
 def _values(column: Any) -> Array:
@@ -154,7 +163,7 @@ def _client_names(file: Path, column: Array) -> Array:
     absent = missing(text) | missing_words(np.where(missing(text), "", text))
     if absent.any():
         raise DataError(
-            f"{file}: row {int(np.argmax(absent))} has no clients, as have {int(absent.sum())} rows in all (rows are "
-            "counted from 0): fill them in, or leave these rows out."
+            f"{file}: {int(absent.sum())} of {len(absent)} rows name no client, the first is row "
+            f"{int(np.argmax(absent))} (rows are counted from 0): fill them in, or leave these rows out."
         )
     return text.astype(str)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from fedlin.checks import did_you_mean, file_name, is_sparse, positive_integer, shown
-from fedlin.data.csv_text import missing_words, numbers
+from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.raw_table import RawTable, read_frames
 from fedlin.data.table import Table, checked
 from fedlin.errors import ArgumentError, DataError

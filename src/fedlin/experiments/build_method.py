@@ -13,7 +13,7 @@ from fedlin import algorithms, compressors, links, matrices, privacy, theory
 from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
-from fedlin.errors import ArgumentError
+from fedlin.errors import ArgumentError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.own_code import call_own, is_own
 from fedlin.links import Link
@@ -107,7 +107,13 @@ def plan(setting: config.PlanConfig, problem: Problem, rounds: int, tuned: float
     if setting.eta_bar is not None:
         return Plan.scaled(tau, _number(setting.eta_bar, tuned))
     if isinstance(setting.eta, str) and setting.eta != "tuned":
-        made: Plan = evaluate(setting.eta, THEOREMS, "theorem", problem=problem, tau=tau, rounds=rounds)
+        try:
+            made: Plan = evaluate(setting.eta, THEOREMS, "theorem", problem=problem, tau=tau, rounds=rounds)
+        except UnknownError as error:
+            raise UnknownError(
+                f'{error} eta = "{setting.eta}" needs it: give eta_bar = "tuned". A table that is prepared has an '
+                "intercept, which is not penalised, unless prepare says intercept = false."
+            ) from error
         return made
     return Plan(tau, _number(setting.eta, tuned))
 

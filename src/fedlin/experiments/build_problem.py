@@ -11,11 +11,11 @@ import numpy as np
 from fedlin import problems
 from fedlin.columns import write_bytes
 from fedlin.data import heterogeneity
+from fedlin.data.held_out_metrics import held_out_metrics
 from fedlin.data.held_out_report import HeldOutRows, OwnMetric
 from fedlin.errors import DataError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.client_rows import ClientData, client_data
-from fedlin.experiments.held_out_metrics import held_out_metrics
 from fedlin.experiments.own_code import call_own
 from fedlin.problems.metrics import Metric
 from fedlin.problems.problem import Problem
@@ -112,7 +112,7 @@ def _quadratic(file: str) -> Problem:
 def _with_rows(setting: config.RowsConfig) -> BuiltProblem:
     rows = client_data(setting)
     problem = setting.build(rows)
-    metrics, test = (None, None) if rows.test is None else held_out_metrics(setting, rows.test)
+    metrics, test = (None, None) if rows.test is None else held_out_metrics(setting.kind, rows.test)
     if setting.weights == "rows":
         problem, weights = problem.weighted(rows.sizes), "Σ (nᵢ/n) fᵢ, clients in proportion to their rows"
     else:

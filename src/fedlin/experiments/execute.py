@@ -1,6 +1,8 @@
 """An experiment from its first run to its tables; what is done is stored at once, so that it can go on later."""
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fedlin.experiments.prepare import PreparedRun, first_seeds, own_code
@@ -17,7 +19,7 @@ def execute(
     *,
     say: Say,
     progress: bool = False,
-    workers: Callable[[], Workers] | None = None,
+    workers: Callable[[Path], Workers] | None = None,
 ) -> None:
     """Tune and play what is not yet stored, then write the tables; `workers` makes those who share the work, if any."""
     facts, pictures = _facts(prepared)
@@ -40,7 +42,7 @@ def execute(
         for unit in missing:
             say(units.perform(unit, progress))
     else:
-        share_out(missing, units.ready, workers, say)
+        share_out(missing, units.ready, partial(workers, folder.path), say)
     folder.write_tables()
 
 

@@ -55,8 +55,9 @@ def _run(
 
     from fedlin.experiments.execute import execute
     from fedlin.experiments.prepare import prepare
-    from fedlin.experiments.workers import make_workers
+    from fedlin.experiments.workers import choose_workers
 
+    workers = choose_workers(jobs, ray)
     open_folder, experiment = _requested(file, out, rounds, resume)
     prepared = prepare(experiment)
     folder = open_folder()
@@ -65,7 +66,6 @@ def _run(
     finished = f", {done} of them finished already" if done else ""
     typer.echo(f"{folder.path}: {len(prepared)} {'run' if len(prepared) == 1 else 'runs'}{finished}")
     try:
-        workers = make_workers(folder.path, jobs, ray)
         execute(folder, prepared, say=typer.echo, progress=console.is_terminal, workers=workers)
         footer = (
             f"Made by fedlin run {experiment.source.name}; fedlin report {folder.path} adds the figures as PNG and SVG."

@@ -213,12 +213,12 @@ class RayWorkers:
             self._ray.shutdown()
 
 
-def make_workers(folder: Path, jobs: int | None, address: str | None) -> Callable[[], Workers] | None:
-    """Who shares the work: nobody, processes, or a Ray cluster."""
+def choose_workers(jobs: int | None, address: str | None) -> Callable[[Path], Workers] | None:
+    """Who shares the work in a folder: nobody, processes, or a Ray cluster."""
     if address is not None:
-        return lambda: RayWorkers(folder, address, jobs)
+        return lambda folder: RayWorkers(folder, address, jobs)
     if jobs is None or jobs == 1:
         return None
     if jobs > (most := 8 * (os.cpu_count() or 1)):
         raise ArgumentError(f"--jobs {jobs} is not allowed: give at most {most} on this machine.")
-    return lambda: LocalWorkers(folder, jobs)
+    return lambda folder: LocalWorkers(folder, jobs)

@@ -66,6 +66,8 @@ def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
 def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: float) -> Array:
     """At the steps of `theory.certified`: ‖x̄_{T+1} - x*‖² ≤ (Σ w_i R_i)^{2T} ‖x̄_1 - x*‖², R_i nearly (1 - η_iμ)^τ_i.
 
+    On quadratics R is the norm of the round on these very clients, where that is less. A run's rounding is not in it.
+
     Args:
         problem: the problem, or its condition number κ.
         tau: τ_i, as `theory.certified` takes it.

@@ -4,9 +4,13 @@ With η_i = η̄/τ_i a round shrinks ‖x̄ - x*‖ by R = Σ w_i R_i, R_i = 1 
 The table says for which κ and η̄ this holds, with the loss ε and the surplus s_i of a client with τ_i steps. It was
 computed and proved by `fedlin.theory.exact.build_table`; `fedlin.theory.exact.client_bound` says why it means that.
 Between the two ends of a range of κ, R_i is interpolated linearly in 1/κ, which is part of the proof.
+
+Of quadratics more is known than κ: what a round does on them is computed, and of all steps that are proved for κ and
+the τ_i the one that is fastest on these clients is taken.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,12 +23,16 @@ from fedlin.checks import real
 from fedlin.errors import PlanError, UnknownError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
+from fedlin.problems.quadratic import Quadratic
+from fedlin.theory.quadratic_round import QuadraticRound, full_drop
 
 Array = NDArray[np.float64]
 TABLE = "certified_steps.json"
 # Numbers of local steps that share a surplus, by the last of each.
 LAST_STEPS = (1, 2, 3, 4, 6, 9, 16, 40, 100)
 _ROUNDING = 1e-12
+_MARGIN = 0.02  # of a round's drop on given quadratics, left to the rounding of whoever runs it
+_MOST_WORK = 3e9  # multiplications for a step size, above which quadratics are taken as any other functions
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class CertifiedStep:
         """R_i for each number of local steps."""
         low, high = 1 / self.kappa[1], 1 / self.kappa[0]
         part = (1 / kappa - low) / (high - low)
-        ends = [1 - (1 - self.loss) * _full_drop(self.eta_bar * mu / tau, tau) for mu in (low, high)]
+        ends = [1 - (1 - self.loss) * full_drop(self.eta_bar * mu / tau, tau) for mu in (low, high)]
         return np.asarray((1 - part) * ends[0] + part * ends[1])
 
     def spare(self, tau: NDArray[Any]) -> Array:
@@ -54,12 +62,6 @@ class CertifiedStep:
         return bool(np.all(spare >= 0) or share @ spare >= _ROUNDING)
 
 
-def _full_drop(x: Array, tau: NDArray[Any]) -> Array:
-    """1 - (1 - x)^τ, without cancellation where x is small."""
-    small = np.minimum(x, 0.5)
-    return np.asarray(np.where(x <= 0.5, -np.expm1(tau * np.log1p(-small)), 1 - (1 - x) ** tau))
-
-
 class Chosen(NamedTuple):
     """What is certified of a round: η̄L, and the factor of ‖x - x*‖²."""
 
@@ -70,8 +72,10 @@ class Chosen(NamedTuple):
 def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
     """The plan for FedLin with the fastest certified rate: the same η̄ for all, η_i = η̄/τ_i.
 
-    Any τ_i are allowed. Up to κ = 10⁶ and τ_i = 100 (40 where some clients take fewer than four steps, for some κ) the
-    step is the table's; beyond, it is η̄ = 3/(4L), which is proved for all (see "How fast can FedLin be?" in the docs).
+    Any τ_i are allowed. Up to κ = 10⁶ and τ_i = 100 the step is the table's; beyond, it is η̄ = 3/(4L), which is proved
+    for all (see "How fast can FedLin be?" in the docs).
+    Of several steps that are proved, the one is taken with the smallest factor: on these very clients where they are
+    quadratics, otherwise over all functions of the same κ.
 
     Args:
         problem: the problem, or its condition number κ; then L is 1 and all clients weigh the same.
@@ -83,12 +87,10 @@ def certified(problem: Problem | float, tau: ArrayLike) -> Plan:
     >>> certified(10.0, [5, 20])
     Plan(tau=[ 5 20], eta=[1.   0.25])
     """
-    kappa, smoothness, weights = _read(problem)
-    steps = _local_steps(tau, weights)
-    if steps.ndim < 2:
-        return Plan.scaled(steps, choose(kappa, steps, weights).eta_bar / smoothness)
-    eta_bar = np.array([choose(kappa, row, weights).eta_bar for row in steps])
-    return Plan(steps, eta_bar[:, None] / smoothness / steps)
+    known = _read(problem)
+    steps = _local_steps(tau, known.weights)
+    eta_bar = np.array([step.eta_bar for step in known.choose(steps)]) / known.smoothness
+    return Plan.scaled(steps, float(eta_bar[0])) if steps.ndim < 2 else Plan(steps, eta_bar[:, None] / steps)
 
 
 def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> Array:
@@ -105,30 +107,38 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
     >>> certified_factors(10.0, 5, 2).round(3).tolist()
     [0.361, 0.361]
     """
-    kappa, _, weights = _read(problem)
-    steps = _local_steps(tau, weights)
-    if steps.ndim < 2:
-        return np.full(rounds, choose(kappa, steps, weights).factor)
-    if len(steps) < rounds:
+    known = _read(problem)
+    steps = _local_steps(tau, known.weights)
+    if steps.ndim == 2 and len(steps) < rounds:
         raise PlanError(f"tau has {len(steps)} rows for {rounds} rounds: give one row a round.")
-    return np.array([choose(kappa, row, weights).factor for row in steps[:rounds]])
+    factors = [step.factor for step in known.choose(steps[:rounds] if steps.ndim == 2 else steps)]
+    return np.array(factors) if steps.ndim == 2 else np.full(rounds, factors[0])
 
 
 def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Chosen:
     """The certified step with the smallest factor for clients that take so many local steps."""
+    return fastest(proved_steps(kappa, tau, weights))
+
+
+def fastest(steps: Sequence[Chosen]) -> Chosen:
+    """The step with the smallest factor."""
+    return min(steps, key=lambda step: step.factor)
+
+
+def proved_steps(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> list[Chosen]:
+    """All steps that are certified for clients that take so many local steps."""
     steps = np.atleast_1d(tau)
     share = np.full(len(steps), 1 / len(steps)) if weights is None or steps.size == 1 else weights
-    if np.all(steps == 1):  # gradient descent
-        return Chosen(2 / (1 + 1 / kappa), ((kappa - 1) / (kappa + 1)) ** 2)
     # What is proved by hand for any κ and any τ_i.
-    best = Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))
+    found = [Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))]
+    if np.all(steps == 1):  # gradient descent
+        found.append(Chosen(2 / (1 + 1 / kappa), ((kappa - 1) / (kappa + 1)) ** 2))
     covered = max(kappa, table()[0].kappa[0])  # functions of a smaller κ have this one too
-    for row in table():
-        if row.kappa[0] <= covered <= row.kappa[1] and row.serves(steps, share):
-            factor = float(share @ row.factors(covered, steps)) ** 2
-            if factor < best.factor:
-                best = Chosen(row.eta_bar, factor)
-    return best
+    return found + [
+        Chosen(row.eta_bar, float(share @ row.factors(covered, steps)) ** 2)
+        for row in table()
+        if row.kappa[0] <= covered <= row.kappa[1] and row.serves(steps, share)
+    ]
 
 
 @cache
@@ -163,14 +173,37 @@ def _local_steps(tau: ArrayLike, weights: Array | None) -> NDArray[Any]:
     return steps
 
 
-def _read(problem: Problem | float) -> tuple[float, float, Array | None]:
-    """κ, L and the weights."""
+class _Known(NamedTuple):
+    """What steps are chosen by."""
+
+    kappa: float  # κ
+    smoothness: float  # L
+    weights: Array | None = None
+    problem: Problem | None = None
+
+    def choose(self, tau: NDArray[Any]) -> list[Chosen]:
+        """The certified step of each row of τ_i."""
+        rows = tau if tau.ndim == 2 else tau[None]
+        proved = [proved_steps(self.kappa, row, self.weights) for row in rows]
+        problem = self.problem
+        if isinstance(problem, Quadratic) and len(rows) * problem.clients * problem.dim**3 <= _MOST_WORK:
+            on_these = QuadraticRound(problem)
+            proved = [
+                [self._measured(step, on_these.norm(row, step.eta_bar / self.smoothness)) for step in steps]
+                for row, steps in zip(rows, proved, strict=True)
+            ]
+        return [fastest(steps) for steps in proved]
+
+    def _measured(self, step: Chosen, norm: float) -> Chosen:
+        """A step whose rounds have this norm on the problem."""
+        return Chosen(step.eta_bar, min(step.factor, (norm + _MARGIN * abs(1 - norm)) ** 2))
+
+
+def _read(problem: Problem | float) -> _Known:
     if isinstance(problem, Problem):
         if problem.sampling is not None:
             raise UnknownError(f"{problem!r} gives noisy gradients, and certified steps are proved for exact ones.")
-        return problem.condition, problem.smoothness, np.asarray(problem.weights, float)
-    return (
-        real("kappa", problem, lambda value: value >= 1, "a problem, or its condition number κ of at least 1"),
-        1.0,
-        None,
+        return _Known(problem.condition, problem.smoothness, np.asarray(problem.weights, float), problem)
+    return _Known(
+        real("kappa", problem, lambda value: value >= 1, "a problem, or its condition number κ of at least 1"), 1.0
     )

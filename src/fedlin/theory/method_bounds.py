@@ -16,10 +16,11 @@ Array = NDArray[np.float64]
 
 
 def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: float, sigma_squared: float) -> Array:
-    """From memory, Theorem 1 of Reisizadeh et al. when all m clients answer, s_k = kτ + 1 and k counted from k_0:
+    """Theorem 1 of Reisizadeh et al. when all m clients answer, s_k = kτ + 1 and k counted from k_0:
 
     E‖x_k - x*‖² ≤ (s_{k_0}/s_k)² ‖x_{k_0} - x*‖² + (C_1 τ + C_2 (τ - 1)²)/s_k + C_3 (τ - 1)/s_k², where
-    C_1 = 16σ²(1 + 2ω)/(μ²m), C_2 = 16eσ²/(μ²m), C_3 = 256eσ²L²(m + 2ω)/(μ⁴m).
+    C_1 = 16σ²(1 + 2ω)/(μ²m), C_2 = 16eL²σ²/(μ²m), C_3 = 256eL²σ²(m + 2ω)/(μ⁴m). C_2 is as printed: unlike the others
+    it changes when f is multiplied by a number.
 
     Args:
         problem: The problem, whose L and μ are used.
@@ -41,7 +42,7 @@ def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: flo
     mu, m = problem.strong_convexity, problem.clients
     s = (fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1
     unit = 16 * sigma_squared / (mu**2 * m)
-    C_1, C_2 = unit * (1 + 2 * omega), unit * e
+    C_1, C_2 = unit * (1 + 2 * omega), unit * e * problem.smoothness**2
     C_3 = 16 * e * unit * problem.condition**2 * (m + 2 * omega)
     return np.asarray((s[0] / s) ** 2 * distance0 + (C_1 * tau + C_2 * (tau - 1) ** 2) / s + C_3 * (tau - 1) / s**2)
 

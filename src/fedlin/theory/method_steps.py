@@ -1,8 +1,7 @@
 """Step sizes of the methods beside FedLin, each from its own paper or by a proof given here.
 
-Every docstring begins with where its step comes from: a *theorem* (or corollary) with its number, *our proof*, which
-then follows and is tested, or *from memory* where the source's text was out of reach. The papers stand at the methods
-in `fedlin.algorithms`.
+Every docstring begins with where its step comes from: a *theorem* (or corollary) with its number, or *our proof*, which
+then follows and is tested. The papers stand at the methods in `fedlin.algorithms`.
 """
 
 from math import ceil, sqrt
@@ -113,7 +112,7 @@ def diana(problem: Problem, omega: float) -> Plan:
 
 @check_problem
 def fedpaq(problem: Problem, tau: ArrayLike, rounds: int, omega: float) -> Plan:
-    """From memory, Theorem 1 of Reisizadeh et al., clients that all have one f_i: η_k = 4/(μ(kτ + 1)), from k = k_0.
+    """Theorem 1 of Reisizadeh et al., for clients that all have one f_i: η_k = 4/(μ(kτ + 1)), from k = k_0.
 
     Args:
         problem: The problem, whose L and μ are used.
@@ -137,7 +136,9 @@ def fedpaq(problem: Problem, tau: ArrayLike, rounds: int, omega: float) -> Plan:
 
 @check_problem
 def fedpaq_start(problem: Problem, tau: ArrayLike, omega: float) -> int:
-    """From memory, the k_0 of that theorem: the least k ≥ 4 max{κ, 4(B_1/μ² + 1), 1/τ, 4m/(μ²τ)}, B_1 = 2L²ω/m.
+    """Theorem 1 of Reisizadeh et al.: k_0, the least k ≥ 4 max{κ, 4(B_1/μ² + 1), 1/τ, 4m/(μ²τ)}, B_1 = 2L²ω/m.
+
+    That is for all m clients answering. The last term is as printed: it changes when f is multiplied by a number.
 
     Args:
         problem: The problem, whose L and μ are used.

@@ -18,6 +18,7 @@ import compilation
 import fedlin
 from compilation import compilations
 from fedlin import Algorithm, Checkpoint, Phase, Plan, Result, Stop, problems, simulate, simulate_many
+from fedlin.engines.simulation import resident
 from fedlin.engines.simulation.program import ProgramKey, program
 from fedlin.errors import CheckpointError, UnknownError
 
@@ -266,6 +267,29 @@ def test_a_callback_ends_the_run_exactly_there(end: int, iterates: bool) -> None
     np.testing.assert_array_equal(result.x, whole.iterates[end])
     np.testing.assert_array_equal(result.gap, whole.gap[: end + 1])
     np.testing.assert_array_equal(result.gradients, whole.gradients[: end + 1])
+
+
+@pytest.mark.parametrize("stop", [None, Stop(gap=1e-9)])
+def test_nothing_depends_on_how_many_rounds_a_call_plays(stop: Stop | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That number follows the clock; a model is measured with the next round's gradients or apart from them."""
+    draw = np.random.default_rng(0)
+    X = draw.standard_normal((3, 20, 4))
+    problem = problems.logistic(X, np.where(X[..., 0] + draw.standard_normal((3, 20)) > 0, 1.0, -1.0), 0.1)
+
+    def result(count: int) -> tuple[Result, Result]:
+        monkeypatch.setattr(resident.Pace, "note", lambda pace, played, seconds: setattr(pace, "count", count))
+        single = simulate(fedlin.fedlin(), problem, Plan(2, 0.1), 300, stop=stop)
+        several = simulate_many(fedlin.fedlin(), problem, Plan(2, [0.1, 0.1, 0.2]), 300, seeds=[0, 1], stop=stop)
+        return single, several[0]
+
+    expected = result(1)
+    assert expected[0].status == ("done" if stop is None else "stopped")
+    for count in (7, 300):
+        for one, other in zip(result(count), expected, strict=True):
+            assert (one.status, one.rounds) == (other.status, other.rounds)
+            np.testing.assert_array_equal(one.x, other.x)
+            for name in ("gap", "loss", "grad_norm", "distance"):
+                np.testing.assert_array_equal(one.columns[name], other.columns[name], err_msg=f"{name} {count}")
 
 
 def test_a_callback_that_ends_the_run_before_it_diverges_has_stopped_it() -> None:

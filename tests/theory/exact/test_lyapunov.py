@@ -66,6 +66,17 @@ def test_feedback_at_the_clients_has_a_rate_only_where_they_share_their_minimize
     assert similar.rate <= lyapunov(method, Plan(2, 0.02), TEN, shared_minimizer=True).rate
 
 
+def test_fedsplit_has_the_rate_of_peaceman_and_rachford() -> None:
+    """((√κ - 1)/(√κ + 1))² at s = 1/√(Lμ), exact for their splitting; gradient steps take L and μ of the class."""
+    known = ((np.sqrt(10) - 1) / (np.sqrt(10) + 1)) ** 2
+    found = lyapunov(fedlin.fedsplit(), Plan(1, np.sqrt(10)), TEN, shared_minimizer=True)
+    assert 0.97 * (1 - known) <= 1 - found.rate <= 1 - known
+    open_numbers = fedlin.fedsplit(steps=2, start="model")
+    given = fedlin.fedsplit(steps=2, start="model", smoothness=1.0, strong_convexity=0.1)
+    solved = [worst_case(method, Plan(1, 0.3), TEN, dissimilarity=1.0).solved for method in (open_numbers, given)]
+    assert solved[0] == pytest.approx(solved[1], rel=1e-9)
+
+
 def holds(found: ProvedRate, result: Any, memories: float = 0.0) -> None:
     """The squared distance stays below the proved curve, in which the rounds count from the first model on."""
     rounds = np.arange(len(result.distance))

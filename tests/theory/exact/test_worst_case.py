@@ -63,6 +63,20 @@ def test_the_gap_of_convex_functions_falls_like_that_of_gradient_descent(rounds:
     assert case.factor == pytest.approx(1 / (2 + 4 * eta_bar * rounds), rel=1e-5)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_gradient_of_convex_functions_falls_as_known(rounds: int) -> None:
+    """‖∇f(x_T)‖² is at most 2L/(2T + 1) times the first gap and L²/(T + 1)² times ‖x_0 - x*‖², both exact at η = 1/L.
+
+    Nothing about ‖x_0 - x*‖² is in the first, so that products with x_0 must cancel exactly in its proof.
+    """
+    plan, method, convex = Plan(1, 1.0), fedlin.gradient_descent(), Smooth(1.0)
+    by_gap = worst_case(method, plan, convex, measure="gradient", before="gap", rounds=rounds)
+    assert by_gap.factor == pytest.approx(2 / (2 * rounds + 1), rel=1e-5)
+    by_distance = worst_case(method, plan, convex, measure="gradient", before="distance", rounds=rounds)
+    assert by_distance.factor == pytest.approx(1 / (rounds + 1) ** 2, rel=1e-5)
+    assert worst_case(FEDLIN, Plan(2, 0.1), convex, measure="gap", rounds=rounds).factor == pytest.approx(1, rel=1e-4)
+
+
 def test_factors_do_not_depend_on_units() -> None:
     scaled = worst_case(FEDLIN, Plan(3, 1.9 / 50), Smooth(50.0, 5.0))
     assert scaled.solved == pytest.approx(worst_case(FEDLIN, Plan(3, 1.9), TEN).solved, rel=1e-6)
@@ -232,6 +246,9 @@ def test_worst_functions_are_not_built_for_compressors() -> None:
         (fedlin.fedlin(uplink=fedlin.top_k(2)), "contraction"),
         (fedlin.diana(fedlin.natural(), 0.5), "contraction"),
         (fedlin.scaffnew(), "at random"),
+        (fedlin.compressed(3), "contraction"),
+        (fedlin.fedac(), "add and scale"),
+        (fedlin.s_local_svrg(0.5), "add and scale"),
     ],
 )
 def test_methods_without_an_exact_answer_are_refused(method: Any, match: str) -> None:

@@ -39,7 +39,8 @@ def sweep(
     """Every method on every family of instances, one run a draw, by (family, method).
 
     One by one instead of `together` is faster on a CPU where local steps are loops over many rows: each client
-    then stops at its own τ_i, and its rows stay in cache.
+    then stops at its own τ_i, and its rows stay in cache. All draws take their clients in turn, so that they share a
+    program whatever their τ_i.
     """
     keys = [(family, method) for family in families for method in methods]
     runs = [
@@ -51,7 +52,9 @@ def sweep(
         algorithms, instances, each, seeds = (list(part) for part in zip(*runs, strict=True))
         results = simulate_many(algorithms, instances, each, rounds, seeds=seeds)
     else:
-        results = [simulate(method, problem, plan, rounds, seed=draw) for method, problem, plan, draw in runs]
+        results = [
+            simulate(method, problem, plan, rounds, seed=draw, layout="client") for method, problem, plan, draw in runs
+        ]
     count = len(plans)
     return {key: results[place * count : (place + 1) * count] for place, key in enumerate(keys)}
 

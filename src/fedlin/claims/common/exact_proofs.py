@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedlin import algorithms
 from fedlin.core import Algorithm, Scalar, Vector
@@ -19,6 +20,7 @@ from fedlin.errors import FedLinError
 from fedlin.links import plain
 from fedlin.plan import Plan
 from fedlin.problems.custom import from_loss
+from fedlin.report.verdict import Row
 from fedlin.theory.exact import (
     Dissimilar,
     PolyakLojasiewicz,
@@ -48,6 +50,7 @@ CURVE_STEPS = (1 / 6, 0.5, 1.0, 1.5, 1.8, 2.0, 2.5, 3.0, 3.6, 4.0, 4.5, 5.0, 5.5
 WORST = ((3, 5.5), (5, 6.0), (8, 7.0))  # τ and η̄L beyond the full rate, where worst functions are stored
 SCAFFNEW_KAPPAS = (4.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 SPARSITY = (2.0, 4.0, 8.0)  # δ
+AGREE = 1e-3  # by how much a run may differ from what is proved, as a part of it
 SPARSE_STEPS = (0.03, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0)  # η̄L
 
 
@@ -188,6 +191,12 @@ def rate(name: str, proved: Callable[[StoredRate], ProvedRate]) -> float | None:
         return proved(StoredRate(*_stored()[name])).rate
     except FedLinError:
         return None
+
+
+def attained(what: str, ratios: ArrayLike) -> Row:
+    """Whether runs attain what is proved: measured over proved is 1 in all of them."""
+    apart = float(np.max(np.abs(np.subtract(ratios, 1))))
+    return Row(f"{what}, and that proved", f"{apart:.1e} apart", f"at most {AGREE:g}", ok=apart <= AGREE)
 
 
 def constant(name: str) -> float:

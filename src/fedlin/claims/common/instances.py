@@ -84,6 +84,11 @@ def steps(draw: int, clients: int = CLIENTS, rounds: int | None = None) -> NDArr
     return draw_steps(clients, 1, FASTEST, seed=draw, rounds=rounds)
 
 
+def steps_by_round(draw: int, rounds: int, varying: bool = False) -> NDArray[np.int32]:
+    """As `steps`, a row a round: drawn anew where `varying`, else alike, so that both are runs of one program."""
+    return steps(draw, rounds=rounds) if varying else np.tile(steps(draw), (rounds, 1))
+
+
 @lru_cache(maxsize=64)
 def quadratics(
     draw: int,

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from fedlin.audit import AuditTrail
 from fedlin.data.column_summary import from_bytes, merge_summaries, to_bytes
-from fedlin.data.preparation import Preparation, Recipe, fit_preparation
+from fedlin.data.fit_preparation import fit_preparation
+from fedlin.data.preparation import Preparation, Recipe
 from fedlin.data.prepare_table import summarise_table
 from fedlin.data.raw_table import RawTable
 from fedlin.engines.checkpoint import open_folder, write_whole

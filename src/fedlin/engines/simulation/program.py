@@ -76,7 +76,9 @@ class ProgramKey:
     cohort: int | None  # clients drawn a round; None: all of them, or as the schedule says
     when: When  # which rounds are measured
     # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
-    # where that round takes every client's gradient there, the compiler takes both in one pass over the data.
+    # where that round takes every client's gradient there, the compiler takes both in one pass over the data. A call's
+    # last model is measured apart, which may differ in the last bit, and again by the next call, which is what counts:
+    # how many rounds a call plays depends on the clock.
     late: bool = False
     kept: bool = True  # whether every round's model is recorded, or the latest alone
     spread: Mesh | None = None  # the devices that share the runs of a batch
@@ -170,12 +172,19 @@ def program(key: ProgramKey) -> Any:
         judge = jax.vmap(judge, in_axes=(axes, 0, None, 0))
 
     def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
-        def judged(records: Records, state: State, rounds: Any, surveyed: Any = None) -> Records:
-            """The records with what is found after so many rounds of this call; there is nothing to find after none."""
+        def judged(records: Records, state: State, rounds: Any, surveyed: Any = None, apart: bool = False) -> Records:
+            """The records with what is found after so many rounds of this call; there is nothing to find at the start.
+
+            Measures after none of its rounds go to the last row, and can stop a run: those taken `apart`, at the end of
+            the call before, stop it after its last round alone.
+            """
             x = state.server.x
             measures, status = judge(inputs, x, first + rounds, surveyed)
-            new = (records.status == RUNNING) & (rounds > 0)
+            new = (records.status == RUNNING) & (first + rounds > 0)
             fine = (new & (status != DIVERGED))[..., None]
+            if apart:
+                new &= (status == DIVERGED) | (first + rounds == inputs.last)
+            new &= (status == STOPPED) | (rounds > 0)
             return records._replace(
                 x=records.x if key.kept else jnp.where(fine, x, records.x),
                 measures=jax.tree.map(lambda log, value: _note(log, rounds - 1, value), records.measures, measures),
@@ -208,16 +217,17 @@ def program(key: ProgramKey) -> Any:
 
         lead = (key.capacity, *status.shape)
         empty = jnp.zeros(lead, inputs.start.dtype)
+        measured = jnp.zeros((key.capacity + key.late, *status.shape), inputs.start.dtype)
         records = Records(
             jnp.zeros((*lead, inputs.start.shape[-1]), inputs.start.dtype) if key.kept else state.server.x[None],
-            {column.name: empty for column in MEASURED},
+            {column.name: measured for column in MEASURED},
             jnp.zeros((*lead, 2), jnp.int32),
             empty,
             jnp.zeros_like(status),
             status,
         )
         index, state, records = jax.lax.while_loop(unfinished, step, (jnp.zeros((), jnp.int32), state, records))
-        return state, judged(records, state, index) if key.late else records
+        return state, judged(records, state, index, apart=True) if key.late else records
 
     if key.spread is not None:
         assert key.runs is not None

@@ -43,8 +43,14 @@ class RunRecords:
         self.rounds = 0
         self.latest = dict(first)  # the last known value of each measure and metric
 
-    def extend(self, records: Records, seconds: float) -> int:
-        """Take in a chunk of one run's records; returns its status."""
+    def extend(self, records: Records, seconds: float, *, measured_again: bool = False) -> int:
+        """Take in a chunk of one run's records; returns its status.
+
+        Where the model before it was `measured_again`, that replaces what was known of it.
+        """
+        if measured_again:
+            for name, rows_again in records.measures.items():
+                self.columns[name][-1] = np.append(self.columns[name][-1][:-1], rows_again[-1])
         filled, status = int(records.filled), int(records.status)
         if status == DIVERGED:
             self.diverged_at = self.rounds + filled

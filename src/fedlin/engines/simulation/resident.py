@@ -154,7 +154,7 @@ class Resident:
         for number, log in enumerate(self.logs):
             if self.status[number] == RUNNING:
                 mine = records if single else _one(records, number)
-                self.status[number] = log.extend(mine, seconds)
+                self.status[number] = log.extend(mine, seconds, measured_again=self._late and self.done > 0)
         self.done += count if self.running else int(np.max(records.filled))
         return records
 

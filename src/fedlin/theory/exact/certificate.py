@@ -8,10 +8,12 @@ it was rounded does not matter, since the difference is computed exactly.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from fedlin.theory.exact.semidefinite import FormConstraint, SemidefiniteProgram, SolverError
+from fedlin.theory.exact.symbols import GramForm, Place
 
 _BITS = 60  # after the point, of the numbers in a rounded factor
 _BLIND = 1e-12  # an eigenvalue that may be zero
@@ -65,8 +67,12 @@ def verified(program: SemidefiniteProgram, numbers: Sequence[float]) -> Certific
     whole = [Fraction(number) for number in numbers]
     for unknown in program.nonnegative:
         whole[unknown] = max(whole[unknown], Fraction(0))
+    entries = {unknown for matrix in program.semidefinite for row in matrix for unknown in row}
     for requirement in program.requirements:
-        _balance(requirement, whole, set(program.nonnegative))
+        if blind := _blind_rows(requirement):
+            _annul(requirement, whole, blind, entries)
+        else:
+            _balance(requirement, whole, set(program.nonnegative))
     certificate = Certificate(program, tuple(whole))
     certificate.check()
     return certificate
@@ -106,6 +112,73 @@ def _balance(requirement: FormConstraint, numbers: list[Fraction], nonnegative: 
             numbers[unknown] += change
             for number, count in counts[unknown].items():
                 left[number] = left.get(number, Fraction(0)) + change * count
+
+
+def _blind_rows(requirement: FormConstraint) -> set[Place]:
+    """The basis vectors whose square no form has: of them nothing may be left, not even what rounding leaves."""
+    squares: set[Place] = set()
+    for form in (requirement.constant, *(form for _, form in requirement.terms)):
+        total: dict[Place, Fraction] = {}
+        for count, u, v in form.products:
+            for place in u.coefficients.keys() & v.coefficients.keys():
+                total[place] = total.get(place, Fraction(0)) + count * u.coefficients[place] * v.coefficients[place]
+        squares |= {place for place, value in total.items() if value}
+    sizes = requirement.space.sizes
+    return {(gram, row) for gram, size in enumerate(sizes) for row in range(size)} - squares
+
+
+def _annul(requirement: FormConstraint, numbers: list[Fraction], blind: set[Place], entries: set[int]) -> None:
+    """Change multipliers so that all function values and all products with blind basis vectors vanish exactly.
+
+    These are linear equations, solved by elimination in fractions. The largest multipliers change, which stay positive,
+    and entries of semidefinite matrices only where nothing else does.
+    """
+    involved = {unknown for unknown, _ in requirement.terms}
+    order = sorted(involved, key=lambda unknown: (unknown in entries, -abs(numbers[unknown])))
+    equations: dict[Any, dict[int, Fraction]] = {}  # what must vanish: the coefficient of each unknown in it
+    for unknown, form in requirement.terms:
+        for key, value in _parts(form, blind).items():
+            line = equations.setdefault(key, {})
+            line[unknown] = line.get(unknown, Fraction(0)) + value
+    left = _parts(requirement.total(numbers), blind)
+    lines = [(line, -left.get(key, Fraction(0))) for key, line in equations.items()]
+    solved: dict[int, tuple[dict[int, Fraction], Fraction]] = {}
+    for unknown in order:
+        pivot = next((number for number, (line, _) in enumerate(lines) if line.get(unknown)), None)
+        if pivot is None:
+            continue
+        line, right = lines.pop(pivot)
+        scale = line[unknown]
+        own = ({other: value / scale for other, value in line.items() if value}, right / scale)
+        lines = [_without(unknown, each, own) for each in lines]
+        solved = {other: _without(unknown, each, own) for other, each in solved.items()}
+        solved[unknown] = own
+    for unknown, (_, change) in solved.items():
+        numbers[unknown] += change
+
+
+def _without(
+    unknown: int, equation: tuple[dict[int, Fraction], Fraction], solved: tuple[dict[int, Fraction], Fraction]
+) -> tuple[dict[int, Fraction], Fraction]:
+    """An equation from which another one, solved for an unknown, has taken it."""
+    factor = equation[0].get(unknown)
+    if not factor:
+        return equation
+    rest = dict(equation[0])
+    for other, value in solved[0].items():
+        rest[other] = rest.get(other, Fraction(0)) - factor * value
+    return {other: value for other, value in rest.items() if value}, equation[1] - factor * solved[1]
+
+
+def _parts(form: GramForm, blind: set[Place]) -> dict[Any, Fraction]:
+    """How often a form has each function value, and each product with a blind basis vector."""
+    parts: dict[Any, Fraction] = dict(form.value_counts())
+    for count, u, v in form.products:
+        for a, x in u.coefficients.items():
+            for b, y in v.coefficients.items():
+                if a[0] == b[0] and (a in blind or b in blind):
+                    parts[min(a, b), max(a, b)] = parts.get((min(a, b), max(a, b)), Fraction(0)) + count * x * y
+    return {key: value for key, value in parts.items() if value}
 
 
 def prove_semidefinite(matrix: list[list[Fraction]]) -> None:

@@ -20,7 +20,7 @@ from fedlin.theory.exact.rate_search import ProvedRate, StoredRate, best_rate
 from fedlin.theory.exact.semidefinite import SemidefiniteProgram
 from fedlin.theory.exact.symbols import SHARED, GramForm, exact, inner, squared
 from fedlin.theory.exact.trace import Trace, TracedStates, play_round
-from fedlin.theory.exact.worst_case import analysable, group_clients
+from fedlin.theory.exact.worst_case import analysable, group_clients, with_constants
 
 
 def lyapunov(
@@ -48,6 +48,7 @@ def lyapunov(
         The rate, the constant in front, and the certificate of both.
     """
     groups = group_clients(plan, weights)
+    algorithm = with_constants(algorithm, functions)
     with analysable(algorithm):
         shared = shared_minimizer or ignores_linear_terms(algorithm)
         trace = Trace(groups, max(functions.curvature[1], Fraction(0)), shared, functions.smoothness)

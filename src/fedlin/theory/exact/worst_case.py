@@ -20,6 +20,7 @@ from fedlin.checks import finite, nonnegative, one_of, positive_integer
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.plan import Plan
+from fedlin.precision import precision
 from fedlin.problems.problem import Problem
 from fedlin.theory.exact.certificate import Certificate, certify, verified
 from fedlin.theory.exact.functions import Conditions, FunctionClass, PolyakLojasiewicz, Quadratics
@@ -180,6 +181,7 @@ def worst_case(
     positive_integer("rounds", rounds)
     extra = exact(nonnegative("dissimilarity", dissimilarity))
     groups = group_clients(plan, weights)
+    algorithm = with_constants(algorithm, functions)
     with analysable(algorithm):
         memory = remembers(algorithm)
         # Where a method ignores linear terms of the f_i, these may be such that x* minimises each of them.
@@ -220,12 +222,24 @@ def group_clients(plan: Plan, weights: ArrayLike | None = None) -> list[Group]:
     return [Group(steps, size, count * weight, count) for (steps, size, weight), count in counts.items()]
 
 
+def with_constants(algorithm: Algorithm[Any, Any], functions: FunctionClass) -> Algorithm[Any, Any]:
+    """The method with L and μ of the class where it would take them from a problem."""
+    if algorithm.recipe is None or all(value is not None for _, value in algorithm.recipe.numbers):
+        return algorithm
+    numbers = {
+        name: getattr(functions, name.rpartition(".")[2]) if value is None else value
+        for name, value in algorithm.recipe.numbers
+    }
+    return algorithm.recipe.with_numbers(numbers)
+
+
 @contextmanager
 def analysable(algorithm: Algorithm[Any, Any]) -> Iterator[None]:
     """Turns what goes wrong when a method meets symbolic vectors into an error that says why."""
     try:
-        yield
-    except (AttributeError, TypeError) as cause:
+        with precision(np.dtype(float)):
+            yield
+    except (AttributeError, IndexError, TypeError) as cause:
         raise ArgumentError(
             f"{algorithm.name} has no exact answer here: its rounds do more than add and scale vectors ({cause}). "
             "Give compressors as contraction(delta); methods that draw at random are not analysed."
