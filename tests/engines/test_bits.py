@@ -1,6 +1,7 @@
 """Bits in every way to count them: what each payload says, what the coder makes, and that nothing is lost in it."""
 
 from math import ceil, comb, log2
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ import pytest
 import fedlin
 from fedlin import cast, identity, low_rank, natural, quantize, sign, symmetric, top_k
 from fedlin.coding import ArithmeticEncoder, decode_symbols
+from fedlin.compressors import Compressor
+from fedlin.matrices import MatrixCompressor
 from fedlin.payloads import paper_bits, symbols
 from fedlin.precision import precision
 from quadratics import CLIENTS, DIM, X0, problem
@@ -41,7 +44,7 @@ def test_the_coder_comes_near_the_entropy() -> None:
 def test_papers_count_floats_and_indices() -> None:
     """Of 100 entries in double precision; each by hand."""
     matrix = np.outer(VECTOR[:9], VECTOR[:9])
-    counted = {
+    counted: dict[str, tuple[Compressor | MatrixCompressor, Any, int]] = {
         "whole": (identity(), VECTOR, 3200),
         "top": (top_k(5), VECTOR, 5 * (32 + 7)),
         "half": (cast("float16", top_k(5)), VECTOR, 5 * (16 + 7) + 16),
