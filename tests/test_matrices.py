@@ -35,9 +35,7 @@ def test_a_triangle_has_the_norm_of_its_matrix_and_gives_it_back() -> None:
             np.testing.assert_allclose(from_triangle(vector, DIM), M, atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    "compressor", [low_rank(1), low_rank(3), symmetric(top_k(1)), symmetric(top_k(6)), symmetric(identity())], ids=str
-)
+@pytest.mark.parametrize("compressor", [low_rank(2), symmetric(top_k(6))], ids=str)
 def test_contractions_keep_what_their_delta_promises(compressor: MatrixCompressor) -> None:
     assert compressor.delta is not None
     left = 1 - 1 / compressor.delta(DIM)
@@ -51,11 +49,14 @@ def test_contractions_keep_what_their_delta_promises(compressor: MatrixCompresso
 
 def test_bytes_follow_from_shapes() -> None:
     with precision(np.float64):
-        key, M = jax.random.key(0), jnp.asarray(matrices()[0])
-        assert size(low_rank(2).encode(key, M)) == (2 * DIM * 8 + 2, 0)
-        assert size(low_rank(2, cast("float16")).encode(key, M)) == (2 * DIM * 2 + 2 + 2, 0)
-        assert size(symmetric(top_k(4)).encode(key, M)) == (4 * 8, 4)
-        assert size(symmetric(identity()).encode(key, M)) == (21 * 8, 0)
+        expected = {
+            low_rank(2): (2 * DIM * 8 + 2, 0),
+            low_rank(2, cast("float16")): (2 * DIM * 2 + 2 + 2, 0),
+            symmetric(top_k(4)): (4 * 8, 4),
+            symmetric(identity()): (21 * 8, 0),
+        }
+        for compressor, bytes_ in expected.items():
+            assert size(jax.eval_shape(compressor.encode, jax.random.key(0), matrices()[0])) == bytes_
 
 
 def test_a_receiver_refuses_what_no_encoder_makes() -> None:

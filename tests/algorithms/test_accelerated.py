@@ -167,12 +167,18 @@ FAR = 3 * X0
     ("algorithm", "compress", "options"),
     [
         (fedlin.fednl(low_rank(1)), lambda M: by_hand.low_rank(M, 1), {}),
-        (
+        pytest.param(
             fedlin.fednl(top_k(4), correction="shift", start="zero"),
             lambda M: by_hand.top_k_symmetric(M, 4),
             {"shift": True, "zero": True},
+            marks=pytest.mark.long,
         ),
-        (fedlin.fednl(low_rank(2), line_search=True), lambda M: by_hand.low_rank(M, 2), {"line_search": True}),
+        pytest.param(
+            fedlin.fednl(low_rank(2), line_search=True),
+            lambda M: by_hand.low_rank(M, 2),
+            {"line_search": True},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["projection", "shift", "line-search"],
 )

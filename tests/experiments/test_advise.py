@@ -43,7 +43,7 @@ def advised(folder: Path, *options: str, more: str = "") -> Any:
 
 @pytest.mark.long
 def test_predictions_come_true_and_the_suggestion_runs(tmp_path: Path) -> None:
-    found = json.loads(advised(tmp_path, "--json", "--by", "rounds", "--check", "6").stdout)
+    found = json.loads(advised(tmp_path, "--json", "--by", "rounds", "--check", "20").stdout)
     costs = [forecast["rounds"] for forecast in found["forecasts"]]
     assert costs == sorted(costs)
     # A fit to the last half of a pilot, continued: within a third for methods whose error falls on a line.

@@ -42,7 +42,10 @@ def oracle(problem: Problem, client: int) -> fedlin.Oracle:
     return make_local(problem.objective, None, data, None, tau, eta, key, key)[0].oracle
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+OTHERS = ("penalties", "nonconvex", "softmax", "quadratic")  # the closed forms once more, and what is differentiated
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] if n in OTHERS else []) for n in PROBLEMS])
 def test_hessians_are_differences_of_gradients(name: str) -> None:
     """Central differences of the exact gradient, column by column; and symmetric, as a message takes it."""
     problem = PROBLEMS[name]()
@@ -64,6 +67,7 @@ def test_hessians_are_differences_of_gradients(name: str) -> None:
     np.testing.assert_allclose(along, hessian @ direction, atol=1e-10 * (1 + np.abs(hessian).max()))
 
 
+@pytest.mark.long
 def test_a_torch_model_is_refused_and_told_what_would_serve() -> None:
     torch = pytest.importorskip("torch")
     problem = fedlin.torch.problem(
