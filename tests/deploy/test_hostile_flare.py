@@ -28,7 +28,7 @@ from hostile_site import ATTACKS, FLOOD, VICTIM, dropped
 from local_flare import importable, template
 from template_data import drawn_problem
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 ROUNDS = 20
 FAILING = """
 from pathlib import Path
