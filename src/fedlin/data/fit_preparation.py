@@ -17,6 +17,7 @@ from fedlin.errors import DataError
 
 DISTINCT = 0.9  # share of different entries from which a column names its rows
 FEW = 20  # rows up to which that says nothing
+VERY_FEW = 5  # rows up to which it says nothing even where every entry is different
 FEW_WORDS = 5  # different words up to which a column of many numbers is one of numbers
 _IDENTIFIER = re.compile(
     r"(^|[^a-z])(id|ids|nr|no|num|number|nummer|key|uuid|guid|mrn|index|row|unnamed column \d+)$", re.IGNORECASE
@@ -84,9 +85,10 @@ def _fit_number(
     if moments.low == moments.high and not summary.missing:
         note(f"{name}: left out, since it is {moments.low:g} in every row")
         return None
-    every = summary.distinct >= summary.present > FEW and summary.whole and not summary.missing
+    every = summary.distinct >= summary.present > VERY_FEW and summary.whole and not summary.missing
     dense = moments.high - moments.low < 2 * summary.present  # as numbers given one after the other are
-    if every and not asked and (summary.in_order or dense or _IDENTIFIER.search(name)):
+    signs = (summary.in_order or dense, _IDENTIFIER.search(name))  # of few rows both are asked for
+    if every and not asked and (any(signs) if summary.present > FEW else all(signs)):
         note(f"{name}: left out, since every row has a number of its own (an id?); name it in keep to use it")
         return None
     if moments.count < summary.present:
@@ -139,7 +141,8 @@ def _scaled(column: PreparedColumn, moments: Moments, summary: ColumnSummary, re
 def _fit_words(
     name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
 ) -> PreparedColumn | None:
-    if summary.distinct > DISTINCT * summary.present and summary.present > FEW and not asked:
+    nearly = summary.distinct > DISTINCT * summary.present and summary.present > FEW
+    if not asked and (nearly or summary.distinct >= summary.present > VERY_FEW):
         note(f"{name}: left out, since nearly every row has an entry of its own (an id?); name it in keep to use it")
         return None
     cases = Counter(word.lower() for word in summary.words)
