@@ -165,3 +165,21 @@ def test_a_batch_measures_as_its_members_would() -> None:
         alone = simulate(fedlin.scaffold(), LOGISTIC, plan, 12, seed=3, participation=0.01, measure_every=5)
         np.testing.assert_array_equal(result.measured, [0, 5, 10, 12])
         np.testing.assert_allclose(result.gap[result.measured], alone.gap[alone.measured], rtol=1e-10)
+
+
+def test_an_old_gradient_takes_short_steps() -> None:
+    """With two clients in every round and a third in every tenth, the third's gradient counts for ten rounds."""
+    draw = np.random.default_rng(0)
+    X = draw.standard_normal((3, 100, 20))
+    problem = fedlin.problems.regression(X, np.einsum("irj,ij->ir", X, draw.standard_normal((3, 20))))
+    present = np.ones((400, 3), bool)
+    present[:, 2] = np.arange(400) % 10 == 0
+    method = fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity()))
+
+    def distance(step: float) -> float:
+        plan = Plan.scaled([11, 8, 5], step / problem.smoothness)
+        return float(simulate(method, problem, plan, 400, participation=present).distance[-1])
+
+    start = float(np.sum(problem.minimizer**2))
+    assert distance(0.5) < 1e-20 * start
+    assert distance(2.0) > start
