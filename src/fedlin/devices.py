@@ -35,6 +35,20 @@ def _show_cores() -> None:
 _show_cores()
 
 
+def compile_less(least: bool = False) -> None:
+    """Let XLA do less when it compiles for a CPU, from where JAX starts on; what was set in XLA_FLAGS stays.
+
+    It is for commands whose programs run for less time than they take to compile.
+
+    Args:
+        least: Whether it does as little as it can.
+    """
+    flags = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false"]
+    if least:
+        flags[0] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    os.environ.setdefault("XLA_FLAGS", " ".join(flags))
+
+
 def _cores() -> list[jax.Device]:
     """The devices that can share work without being asked to: a CPU's cores, of this process."""
     return jax.local_devices() if jax.default_backend() == "cpu" and jax.process_count() == 1 else []

@@ -7,18 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedlin.claims.claim import EXACT, OPEN, Claim, Setting, find
+from fedlin.devices import compile_less
 from fedlin.report.verdict import Verdict
 
 ALONE = "open-models"  # takes as long as a section and shares no program with one
 # The order in which sections begin: what takes longest first, so that no process is left with it alone.
 LONGEST = ("Figures", OPEN, "Compression", "Rates without compression", ALONE, EXACT)
-
-LESS = ("--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false")
-LEAST = (
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_use_fusion_emitters=false",
-)
 
 
 def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: bool = False) -> Iterator[Verdict]:
@@ -44,8 +38,7 @@ def verdicts(claims: Sequence[Claim], setting: Setting, jobs: int = 1, notices: 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
     os.environ.setdefault("PJRT_NPROC", "1")  # XLA's threads
-    # Programs run for less than they take to compile: the compiler does less, and on a quick run as little as it can.
-    os.environ.setdefault("XLA_FLAGS", " ".join(setting.pick(LESS, LEAST)))
+    compile_less(least=setting.quick)
     # A fresh interpreter each: JAX's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     finished = context.SimpleQueue()

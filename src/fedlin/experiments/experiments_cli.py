@@ -168,10 +168,12 @@ def advise(
     Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
     grids do not matter.
     """
+    from fedlin.devices import compile_less
     from fedlin.experiments.advise import advise as give_advice
     from fedlin.experiments.experiment_file import load
     from fedlin.experiments.prepare import prepare
 
+    compile_less(least=True)  # many short pilots
     with cli_errors():
         experiment = load(file)
         advice = give_advice(prepare(experiment)[0], by, check, say=lambda line: typer.echo(line, err=True))
