@@ -58,6 +58,11 @@ def real(name: str, value: Any, allowed: Callable[[float], bool], meaning: str) 
     return float(number)
 
 
+def fraction(name: str, value: Any) -> float:
+    """`value` as a float in (0, 1], such as a probability."""
+    return real(name, value, lambda number: 0 < number <= 1, "a number in (0, 1]")
+
+
 def nonnegative(name: str, value: Any) -> float:
     """`value` as a finite float of at least zero."""
     return real(name, value, lambda v: v >= 0, "a finite number of at least 0")

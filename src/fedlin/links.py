@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from fedlin.checks import real
+from fedlin.checks import fraction
 from fedlin.compressors import Compressor
 from fedlin.core import Central, Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
@@ -203,7 +203,7 @@ def shifted(compressor: Compressor, alpha: float) -> Link:
     >>> shifted(top_k(1), 0.5)
     shifted(top_k(1), alpha=0.5)
     """
-    pace = real("alpha", alpha, lambda a: 0 < a <= 1, "a number in (0, 1]")
+    pace = fraction("alpha", alpha)
     return _difference(_own_noise(_known(compressor), "shifted"), pace)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.unbiased import unbiased
-from fedlin.checks import positive, real
+from fedlin.checks import fraction, positive
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Scalar, Vector
 
@@ -41,11 +41,7 @@ class Points(NamedTuple):
     w: Any  # w
 
 
-def _share(name: str, value: Any) -> float:
-    return real(name, value, lambda q: 0 < q <= 1, "a number in (0, 1]")
-
-
-@factory(alpha=_share, probability=_share, strong_convexity=positive)
+@factory(alpha=fraction, probability=fraction, strong_convexity=positive)
 def adiana(
     compressor: Compressor, alpha: float, probability: float, strong_convexity: float | None = None
 ) -> Algorithm[AdianaServer, AdianaClient]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.algorithms.factory import factory
-from fedlin.checks import one_of, positive, real
+from fedlin.checks import fraction, one_of, positive
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Matrix, Message, Phase, Requirement, Scalar, Vector
 from fedlin.links import Link, Memory, as_link
@@ -51,11 +51,6 @@ class Curvature(NamedTuple):
     error: Any  # l_i, None where H is projected
 
 
-def learning_rate(name: str, value: Any) -> float:
-    """α of a Hessian's estimate."""
-    return real(name, value, lambda a: 0 < a <= 1, "a number in (0, 1]")
-
-
 def as_matrix_compressor(value: Compressor | MatrixCompressor) -> MatrixCompressor:
     """A compressor of matrices as it is, one of vectors on the upper triangle."""
     return value if isinstance(value, MatrixCompressor) else symmetric(value)
@@ -68,7 +63,7 @@ def opening_compressor(start: str | Compressor | MatrixCompressor) -> MatrixComp
     return as_matrix_compressor(start)
 
 
-@factory(alpha=learning_rate, strong_convexity=positive)
+@factory(alpha=fraction, strong_convexity=positive)
 def fednl(
     compressor: Compressor | MatrixCompressor,
     alpha: float = 1.0,

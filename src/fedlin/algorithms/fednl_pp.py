@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.algorithms.fednl import as_matrix_compressor, learning_rate, opening_compressor, zero_matrix
+from fedlin.algorithms.fednl import as_matrix_compressor, opening_compressor, zero_matrix
+from fedlin.checks import fraction
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Matrix, Message, Phase, Requirement, Scalar, Vector
 from fedlin.matrices import MatrixCompressor
@@ -40,7 +41,7 @@ class Changes(NamedTuple):
     g: Any
 
 
-@factory(alpha=learning_rate)
+@factory(alpha=fraction)
 def fednl_pp(
     compressor: Compressor | MatrixCompressor,
     alpha: float = 1.0,

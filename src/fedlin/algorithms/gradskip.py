@@ -5,14 +5,14 @@ Computational Complexity, TMLR 2025. Written from memory of Algorithm 1, whose t
 proof that stands at `fedlin.theory.gradskip`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly, take_mean
 from fedlin.algorithms.shared_coin import steps_until
-from fedlin.checks import real
+from fedlin.checks import fraction
 from fedlin.core import Algorithm, Local, Message, Phase, Requirement, Vector
 
 
@@ -23,11 +23,7 @@ class GradSkipClient(NamedTuple):
     ended: Vector  # x̂_i
 
 
-def _share(name: str, value: Any) -> float:
-    return real(name, value, lambda p: 0 < p <= 1, "a probability in (0, 1]")
-
-
-@factory(probability=_share)
+@factory(probability=fraction)
 def gradskip(probability: float) -> Algorithm[ModelOnly, GradSkipClient]:
     """x_i ← x_i - γ(∇f_i(x_i) - h_i) until a shared coin of probability p falls, or a coin of the client's own before.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.shared_coin import steps_until
 from fedlin.algorithms.unbiased import unbiased
-from fedlin.checks import positive, real
+from fedlin.checks import fraction, positive
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Scalar, Vector
 
@@ -41,15 +41,7 @@ class LocodlClient(NamedTuple):
     sent: Vector  # d_i
 
 
-def _share(name: str, value: Any) -> float:
-    return real(name, value, lambda p: 0 < p <= 1, "a probability in (0, 1]")
-
-
-def _pace(name: str, value: Any) -> float:
-    return real(name, value, lambda p: 0 < p <= 1, "a number in (0, 1]")
-
-
-@factory(probability=_share, pace=_pace, strong_convexity=positive)
+@factory(probability=fraction, pace=fraction, strong_convexity=positive)
 def locodl(
     compressor: Compressor, probability: float, pace: float, strong_convexity: float | None = None
 ) -> Algorithm[LocodlServer, LocodlClient]:

@@ -4,13 +4,13 @@ E. Gorbunov, F. Hanzely, P. Richtárik, Local SGD: Unified Theory and New Effici
 with τ local steps between two communications.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
-from fedlin.checks import real
+from fedlin.checks import fraction
 from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Scalar, Vector
 
 
@@ -30,11 +30,7 @@ class SvrgClient(NamedTuple):
     begun: Scalar
 
 
-def _share(name: str, value: Any) -> float:
-    return real(name, value, lambda q: 0 < q <= 1, "a probability in (0, 1]")
-
-
-@factory(renewal=_share)
+@factory(renewal=fraction)
 def s_local_svrg(renewal: float) -> Algorithm[SvrgServer, SvrgClient]:
     """x_i ← x_i - η_i(∇f_ij(x_i) - ∇f_ij(y) + ∇f(y)), τ_i times from x, one draw j for both; x ← mean of x_i.
 

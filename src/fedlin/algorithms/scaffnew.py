@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly, take_mean
 from fedlin.algorithms.shared_coin import steps_until
-from fedlin.checks import real
+from fedlin.checks import fraction
 from fedlin.core import Algorithm, Local, Message, Phase, Requirement, Vector
 
 
@@ -39,7 +39,7 @@ def scaffnew(probability: float | None = None) -> Algorithm[ModelOnly, ScaffnewC
     'scaffnew'
     """
     if probability is not None:
-        real("probability", probability, lambda value: 0 < value <= 1, "a number in (0, 1]")
+        fraction("probability", probability)
 
     def move_locally(state: ScaffnewClient, x: Vector, local: Local) -> tuple[ScaffnewClient, Message]:
         p = 1 / local.tau.astype(x.dtype) if probability is None else jnp.asarray(probability, x.dtype)

@@ -130,7 +130,7 @@ def _bill(name: str, entrant: Entrant, problem: Logistic) -> tuple[Row, Curve, f
     last = first(run.gap, GOALS[-1])
     total = np.inf if last is None else float(spent["both"][last])
     row = Row(f"{name}: rounds and bits to {' / '.join(f'{goal:g}' for goal in GOALS)}", "; ".join(words), "")
-    return row, Curve(name, np.maximum(spent["both"], 1), run.gap), total
+    return row, Curve(name, spent["both"][1:], run.gap[1:]), total
 
 
 def _continued(bits: Array, rounds: int) -> Array:

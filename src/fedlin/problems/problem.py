@@ -258,10 +258,10 @@ class Problem:
     def measure(self, x: ArrayLike, data: Data = None) -> Measures:
         """All that is measured of a model, by column; `data` is the clients' where it lies on several devices."""
         with precision(self.dtype):
+            point = self.check_point(x, "x")
             block = self.pass_block if data is None else None
             data = self.device_data if data is None else data
             weights = jnp.asarray(self.weights, self.dtype)
-            point = self.check_point(x, "x")
             measures: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
             return measures
 
