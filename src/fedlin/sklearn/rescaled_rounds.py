@@ -125,7 +125,11 @@ def fit_linear_model(
             row_weights=rows.weights,
         )
         problem = problem.weighted(rows.totals).without_search()
-        first = float(np.linalg.norm(_applied(coordinates.T.T, _gradient(model, rows, W))))
+        if known := model.curvature[0] == model.curvature[1] and coordinates.T.ndim == 2:
+            nearest = 0.9 * tol  # f has curvature 1 in every direction, so that the gradient is u - u*
+        else:
+            first = float(np.linalg.norm(_applied(coordinates.T.T, _gradient(model, rows, W))))
+            nearest = max(min(goal, first / 2), FALL * first)
         played = simulate(
             algorithm,
             problem,
@@ -133,7 +137,7 @@ def fit_linear_model(
             min(STAGE, rounds - sum(part.rounds for part in parts)),
             x0=u,
             seed=seed,
-            stop=Stop(grad_norm=max(min(goal, first / 2), FALL * first, ROUNDING)),
+            stop=Stop(grad_norm=max(nearest, ROUNDING)),
             iterates=True,
             measure_every=1,
         )
@@ -144,7 +148,8 @@ def fit_linear_model(
         settled = played.grad_norm[-1] <= ROUNDING * max(1.0, float(np.linalg.norm(played.x)))
         if fell or settled:
             W = _applied(coordinates.T, played.x.reshape(W.shape))
-            distance = 0.0 if settled else moved * rate / (1 - rate) / max(1.0, float(np.linalg.norm(played.x)))
+            left = played.grad_norm[-1] if known else moved * rate / (1 - rate)
+            distance = 0.0 if settled else left / max(1.0, float(np.linalg.norm(played.x)))
             goal = 0.9 * tol / distance * played.grad_norm[-1] if distance > 0 else 0.0
         elif step is None:
             longest /= 2
