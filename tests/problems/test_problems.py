@@ -318,6 +318,15 @@ def test_height_above_the_tangent_keeps_its_digits(s: float) -> None:
     assert float(many) == pytest.approx(expected, rel=1e-13)
 
 
+def test_softmax_that_is_flat_along_a_shift_of_its_intercepts_has_a_minimiser() -> None:
+    draw = np.random.default_rng(28)  # of forty draws the one at which conjugate gradients blow up rounding
+    rows = [np.column_stack([draw.standard_normal((n, 4)), np.ones(n)]) for n in (60, 30, 2)]
+    W = 3 * draw.standard_normal((5, 3))
+    labels = [np.argmax(part @ W + draw.gumbel(size=(len(part), 3)), axis=1) for part in rows]
+    f = problems.softmax(rows, labels, np.repeat([1e-4] * 4 + [0.0], 3), classes=3)
+    assert np.linalg.norm(f.grad(f.minimizer)) <= 1e-12
+
+
 def test_rank_deficient_least_squares() -> None:
     draw = np.random.default_rng(3)
     basis = np.linalg.qr(draw.standard_normal((D, D)))[0]
