@@ -308,6 +308,17 @@ def test_numbers_can_be_words_and_rare_words_share_a_feature() -> None:
     np.testing.assert_array_equal(X, [[0, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]])
 
 
+def test_truth_values_are_one_word_however_they_are_spelled() -> None:
+    """At every client, and of rows that come later in a spelling nobody has told of."""
+    north, south = (summarise(np.array(words, object)) for words in (["Yes", "no", "Yes"], ["yes", "NO", "Norway"]))
+    preparation = fit_preparation(Recipe(intercept=False), {"x": north.merge(south)})
+    assert preparation.names == ("x=NO", "x=Norway", "x=Yes")
+    X = preparation.transform({"x": np.array(["YES", "No", "norway"], object)})
+    np.testing.assert_array_equal(X, [[0, 0, 1], [1, 0, 0], [0, 0, 0]])
+    two = fit_preparation(Recipe(intercept=False), {"x": north})
+    np.testing.assert_array_equal(two.transform({"x": np.array(["yes", "NO", "no"], object)}), [[0], [1], [1]])
+
+
 def test_words_of_thousands_are_told_no_further_than_the_limit() -> None:
     many = np.array([f"w{i % 3000}" for i in range(6000)], object)
     summary = summarise(many)

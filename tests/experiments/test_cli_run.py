@@ -213,6 +213,8 @@ def test_another_problem_is_another_chapter(inside: Path) -> None:
         (["experiment.toml", "--out", "theirs"], "theirs is not an empty folder"),
         (["experiment.toml", "--out", "theirs/file"], "theirs/file is not an empty folder"),
         (["experiment.toml", "--out", "theirs/file/new"], "cannot write to theirs/file/new: Not a directory"),
+        (["experiment.toml", "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1': [Errno 111]"),
+        (["experiment.toml", "--ray", "127.0.0.1:99999"], "no Ray cluster answers at '127.0.0.1:99999'"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_one_message_and_touches_nothing(

@@ -20,6 +20,7 @@ from fedlin.experiments.prepare import prepare
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.experiments.work_units import Unit
 from fedlin.experiments.workers import LocalWorkers, RayWorkers, WorkerAnswer, Workers, share_out
+from fedlin.transports.ray import connect_ray
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ def test_a_ray_of_its_own_gives_the_same_bits(tmp_path: Path) -> None:
     if find_spec("ray") is None:
         pytest.skip("needs Ray")
     alone, _ = run(tmp_path / "alone", STUDY, None)
-    shared, _ = run(tmp_path / "shared", STUDY, lambda folder: RayWorkers(folder, "local", 2))
+    shared, _ = run(tmp_path / "shared", STUDY, lambda folder: RayWorkers(folder, connect_ray("local", 2), 2))
     assert_same(alone, shared)
 
 

@@ -301,20 +301,30 @@ def test_height_above_the_tangent_far_from_it(s: float, there: float) -> None:
     # Where nothing cancels the definition itself is exact: softplus(-here) - softplus(-there) - p (there - here).
     definition = np.logaddexp(0, s - there) - np.logaddexp(0, -there) - s / (1 + np.exp(there))
     with precision(np.float64):
-        height = float(above_tangent_binary(jnp.asarray(there - s), jnp.asarray(there)))
-    assert height == pytest.approx(definition, rel=1e-10, abs=1e-15 * max(abs(there), abs(s)))
+        two = above_tangent_binary(jnp.asarray(there - s), jnp.asarray(there))
+        many = above_tangent(jnp.asarray([there, 0.0]), jnp.asarray([there - s, 0.0]))
+    assert float(two) == pytest.approx(definition, rel=1e-10, abs=1e-15 * max(abs(there), abs(s)))
+    assert float(many) == pytest.approx(definition, rel=1e-10, abs=1e-15 * max(abs(there), abs(s)))
 
 
-@pytest.mark.parametrize("s", [1e-150, 1e-12, 1e-6, 0.01, 0.029, 0.031, 0.1])
+@pytest.mark.parametrize("s", [1e-150, 1e-12, 1e-6, 0.01, 0.1, 0.49, 0.51, 0.98, 1.02, 5.0])
 def test_height_above_the_tangent_keeps_its_digits(s: float) -> None:
-    # log((1 + exp(s))/2) - s/2 = log cosh(s/2)
-    half = s / 2
-    expected = half**2 / 2 - half**4 / 12 + half**6 / 45 - 17 * half**8 / 2520 + 31 * half**10 / 14175
+    # log((1 + exp(s))/2) - s/2 = log cosh(s/2), and cosh(h) - 1 = 2 sinh²(h/2)
+    expected = np.log1p(2 * np.sinh(s / 4) ** 2)
     with precision(np.float64):
         two = above_tangent_binary(jnp.asarray(-s), jnp.asarray(0.0))
-        many = above_tangent(jnp.asarray([0.5, 0.5]), jnp.asarray([0.0, s]))
-    assert float(two) == pytest.approx(expected, rel=1e-12)
-    assert float(many) == pytest.approx(expected, rel=1e-12)
+        many = above_tangent(jnp.zeros(2), jnp.asarray([0.0, s]))
+    assert float(two) == pytest.approx(expected, rel=1e-13)
+    assert float(many) == pytest.approx(expected, rel=1e-13)
+
+
+def test_softmax_that_is_flat_along_a_shift_of_its_intercepts_has_a_minimiser() -> None:
+    draw = np.random.default_rng(28)  # of forty draws the one at which conjugate gradients blow up rounding
+    rows = [np.column_stack([draw.standard_normal((n, 4)), np.ones(n)]) for n in (60, 30, 2)]
+    W = 3 * draw.standard_normal((5, 3))
+    labels = [np.argmax(part @ W + draw.gumbel(size=(len(part), 3)), axis=1) for part in rows]
+    f = problems.softmax(rows, labels, np.repeat([1e-4] * 4 + [0.0], 3), classes=3)
+    assert np.linalg.norm(f.grad(f.minimizer)) <= 1e-12
 
 
 def test_rank_deficient_least_squares() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedlin.data.column_summary import ColumnSummary, Moments
 from fedlin.data.number_text import MOSTLY, numbers
-from fedlin.data.preparation import ABSENT, LABELS, OTHER, Preparation, PreparedColumn, Recipe
+from fedlin.data.preparation import ABSENT, LABELS, OTHER, Preparation, PreparedColumn, Recipe, one_spelling
 from fedlin.errors import DataError
 
 DISTINCT = 0.9  # share of different entries from which a column names its rows
@@ -145,11 +145,14 @@ def _fit_words(
     if not asked and (nearly or summary.distinct >= summary.present > VERY_FEW):
         note(f"{name}: left out, since nearly every row has an entry of its own (an id?); name it in keep to use it")
         return None
-    cases = Counter(word.lower() for word in summary.words)
-    alike = [word for word in summary.words if cases[word.lower()] > 1]
+    words, usual = Counter[str](), dict[str, str]()  # of each word its most frequent spelling
+    for word in sorted(summary.words, key=lambda word: (-summary.words[word], word)):
+        words[usual.setdefault(one_spelling(word), word)] += summary.words[word]
+    cases = Counter(word.lower() for word in words)
+    alike = [word for word in words if cases[word.lower()] > 1]
     if alike:
         note(f"{name}: {', '.join(map(repr, alike[:3]))} differ in capital letters alone, and count as different words")
-    ordered = sorted(summary.words, key=lambda word: (-summary.words[word], word))
+    ordered = sorted(words, key=lambda word: (-words[word], word))
     if len(ordered) == 1 and not summary.missing and not summary.cut:
         note(f"{name}: left out, since it is {ordered[0]!r} in every row")
         return None

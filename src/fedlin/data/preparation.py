@@ -25,6 +25,7 @@ SCALES = ("standard", "robust", "range", "none")
 FILLS = ("mean", "median", "zero")
 OTHER, ABSENT = "(other)", "(missing)"
 LABELS = "(labels)"  # the name of the column of labels among summaries
+TRUTH_VALUES = ("yes", "no", "true", "false", "y", "n")
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ class PreparedColumn:
 
     def _indicators(self, column: Array) -> Array:
         words = words_of(column)
-        known = {level: place for place, level in enumerate(self.levels)}
-        rest = known.get(OTHER)
-        places = np.array([known.get(word, -1 if rest is None else rest) for word in words], np.intp)
+        known = {one_spelling(level): place for place, level in enumerate(self.levels)}
+        rest = known.get(OTHER, -1)
+        places = np.array([known.get(one_spelling(word), rest) for word in words], np.intp)
         return np.asarray(places[:, None] == np.arange(len(self.levels)), np.float64)
 
 
@@ -215,3 +216,13 @@ def words_of(column: Array) -> list[str]:
     if column.dtype.kind == "O":
         return [ABSENT if gone else word for word, gone in zip(column, missing_words(column), strict=True)]
     return [ABSENT if value != value else f"{value:g}" for value in column.tolist()]
+
+
+def one_spelling(word: str) -> str:
+    """A truth value in small letters, whatever it was written in; any other word as it is.
+
+    >>> one_spelling("Yes"), one_spelling("NO"), one_spelling("Norway")
+    ('yes', 'no', 'Norway')
+    """
+    small = word.lower()
+    return small if small in TRUTH_VALUES else word

@@ -18,6 +18,7 @@ from fedlin.errors import ArgumentError, FedLinError
 from fedlin.experiments.work_units import Unit, WorkUnits
 
 DEATHS = 3  # of workers at one unit, after which it is given up
+RayCluster = tuple[Any, bool]  # the module, connected, and whether that is to end with the work
 PATIENCE = 60.0  # seconds in which a worker that is asked to end has to save its run
 
 
@@ -171,10 +172,8 @@ class _Actor:
 class RayWorkers:
     """Actors of a Ray cluster, whose machines all see the experiment's folder and data; a GPU each if there are any."""
 
-    def __init__(self, folder: Path, address: str, jobs: int | None) -> None:
-        from fedlin.transports.ray import connect_ray
-
-        self._ray, self._started = connect_ray(address, jobs)
+    def __init__(self, folder: Path, cluster: RayCluster, jobs: int | None) -> None:
+        self._ray, self._started = cluster
         ray: Any = self._ray  # it gives its functions no types
         resources = ray.cluster_resources()
         count = jobs or int(resources.get("GPU", 0)) or int(resources.get("CPU", 1))
@@ -215,9 +214,12 @@ class RayWorkers:
 
 
 def choose_workers(jobs: int | None, address: str | None) -> Callable[[Path], Workers] | None:
-    """Who shares the work in a folder: nobody, processes, or a Ray cluster."""
+    """Who shares the work in a folder: nobody, processes, or a Ray cluster; it has to answer now."""
     if address is not None:
-        return lambda folder: RayWorkers(folder, address, jobs)
+        from fedlin.transports.ray import connect_ray
+
+        cluster = connect_ray(address, jobs)
+        return lambda folder: RayWorkers(folder, cluster, jobs)
     if jobs is None or jobs == 1:
         return None
     if jobs > (most := 8 * (os.cpu_count() or 1)):

@@ -14,6 +14,8 @@ TOLERANCE = 1e-12  # the gradient norm at which a minimiser counts as found, or 
 _STEPS = 200  # at most; ten or so are taken
 _ARMIJO = 1e-4  # the customary share
 _FINEST = 1e-10  # relative residual below which conjugate gradients gain nothing in double precision
+# Residual that is rounding: where f is flat, as softmax is along a shift of its intercepts, more steps blow it up.
+_ROUNDING = 1e-15
 _SHORTEST = 1e-8  # share of a step from which rounding, not the step, decides
 
 
@@ -36,7 +38,7 @@ def minimise(
         if norm <= TOLERANCE:
             return x
         operator: Any = LinearOperator((x.size, x.size), matvec=curvature(x), dtype=np.float64)
-        move, _ = cg(operator, -slope, rtol=max(_FINEST, min(0.1, norm)), maxiter=20 * x.size)
+        move, _ = cg(operator, -slope, rtol=max(_FINEST, min(0.1, norm)), atol=_ROUNDING, maxiter=20 * x.size)
         size, here = 1.0, value(x)
         while True:
             trial = x + size * move

@@ -225,6 +225,8 @@ def _partition(clients: Any, rows: int, seed: int, kept: Array) -> data.Partitio
         return data.iid(int(kept.sum()), positive_integer("clients", clients), seed=seed)
     if np.shape(clients) != (rows,):
         raise DataError(f"clients has shape {np.shape(clients)} for {rows} rows: give one name a row, or one number.")
+    if isinstance(clients, np.ndarray):
+        return data.by_column(clients[kept])
     return data.by_column([name for name, keep in zip(clients, kept, strict=True) if keep])
 
 

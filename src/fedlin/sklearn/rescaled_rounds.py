@@ -32,7 +32,7 @@ from fedlin.theory.certified_steps import choose
 
 Array = NDArray[Any]
 STAGE = 30  # rounds after which the coordinates are chosen anew
-FALL = 1e-2  # or once the gradient has shrunk to this share
+FALL = 1e-3  # or once the gradient has shrunk to this share
 LATEST = 5  # rounds at the end of a stage from which its rate is read
 FULL = 1000  # features up to which clients send whole matrices; beyond, only their diagonals
 SMALLEST = 2.0**-20  # share of the first step from which a smaller one makes no difference
@@ -125,7 +125,11 @@ def fit_linear_model(
             row_weights=rows.weights,
         )
         problem = problem.weighted(rows.totals).without_search()
-        first = float(np.linalg.norm(_applied(coordinates.T.T, _gradient(model, rows, W))))
+        if known := model.curvature[0] == model.curvature[1] and coordinates.T.ndim == 2:
+            nearest = 0.9 * tol  # f has curvature 1 in every direction, so that the gradient is u - u*
+        else:
+            first = float(np.linalg.norm(_applied(coordinates.T.T, _gradient(model, rows, W))))
+            nearest = max(min(goal, first / 2), FALL * first)
         played = simulate(
             algorithm,
             problem,
@@ -133,7 +137,7 @@ def fit_linear_model(
             min(STAGE, rounds - sum(part.rounds for part in parts)),
             x0=u,
             seed=seed,
-            stop=Stop(grad_norm=max(min(goal, first / 2), FALL * first, ROUNDING)),
+            stop=Stop(grad_norm=max(nearest, ROUNDING)),
             iterates=True,
             measure_every=1,
         )
@@ -144,7 +148,8 @@ def fit_linear_model(
         settled = played.grad_norm[-1] <= ROUNDING * max(1.0, float(np.linalg.norm(played.x)))
         if fell or settled:
             W = _applied(coordinates.T, played.x.reshape(W.shape))
-            distance = 0.0 if settled else moved * rate / (1 - rate) / max(1.0, float(np.linalg.norm(played.x)))
+            left = played.grad_norm[-1] if known else moved * rate / (1 - rate)
+            distance = 0.0 if settled else left / max(1.0, float(np.linalg.norm(played.x)))
             goal = 0.9 * tol / distance * played.grad_norm[-1] if distance > 0 else 0.0
         elif step is None:
             longest /= 2
@@ -194,8 +199,8 @@ def _gradient(model: LinearModel, rows: ClientRows, W: Array) -> Array:
 
 def _step_sizes(curvatures: Sequence[Array], at: Coordinates, tau: Array, longest: float) -> Array:
     """η_i = longest/τ_i, at most 1/L_i where a client takes more than one step."""
-    alone = [_largest(curvature, at) for curvature in curvatures]
-    return np.where(tau > 1, np.minimum(longest / tau, 1 / np.maximum(alone, ROUNDING)), longest / tau)
+    alone = np.maximum(_largest(curvatures, at), ROUNDING)
+    return np.where(tau > 1, np.minimum(longest / tau, 1 / alone), longest / tau)
 
 
 def _certified(model: LinearModel, rows: ClientRows, at: Coordinates, tau: Array) -> float:
@@ -204,10 +209,10 @@ def _certified(model: LinearModel, rows: ClientRows, at: Coordinates, tau: Array
     if not np.isfinite(most):
         return 0.0
     clients = list(zip(rows.X, rows.weights, strict=True))
-    smoothness = max(_largest(_weighted_squares(X, most * weights / weights.sum()), at) for X, weights in clients)
+    smoothness = _largest([_weighted_squares(X, most * weights / weights.sum()) for X, weights in clients], at).max()
     convexity = min(_least(_weighted_squares(X, least * weights / weights.sum()), at) for X, weights in clients)
     kappa = smoothness / convexity if convexity > 0 else np.inf
-    return choose(kappa, tau, rows.totals / rows.totals.sum()).eta_bar / smoothness
+    return float(choose(kappa, tau, rows.totals / rows.totals.sum()).eta_bar / smoothness)
 
 
 def _least(curvature: Array, at: Coordinates) -> float:
@@ -217,12 +222,13 @@ def _least(curvature: Array, at: Coordinates) -> float:
     return float(eigh(at.T.T @ curvature @ at.T + np.diag(at.rho), eigvals_only=True)[0])
 
 
-def _largest(curvature: Array, at: Coordinates) -> float:
-    """L_i of a client in the coordinates: the largest eigenvalue of Tᵀ(G_i + diag(penalty))T."""
-    if curvature.ndim == 1:
+def _largest(curvatures: Sequence[Array], at: Coordinates) -> Array:
+    """L_i of every client in the coordinates: the largest eigenvalue of Tᵀ(G_i + diag(penalty))T."""
+    stacked = np.stack(curvatures)
+    if stacked.ndim == 2:
         # The trace bounds the largest eigenvalue of what is known by its diagonal alone.
-        return float(np.sum(curvature * at.T**2) + at.rho.max())
-    return float(eigh(at.T.T @ curvature @ at.T + np.diag(at.rho), eigvals_only=True)[-1])
+        return np.asarray(stacked @ at.T**2 + at.rho.max())
+    return np.asarray(np.linalg.eigvalsh(at.T.T @ stacked @ at.T + np.diag(at.rho))[:, -1])
 
 
 def _times(X: Array, T: Array) -> Array:

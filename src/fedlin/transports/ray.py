@@ -6,17 +6,19 @@ one core each, such as PyTorch models, are run on all cores.
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedlin.checks import first_line, positive_integer
+from fedlin.checks import first_line, positive_integer, shown
 from fedlin.errors import ArgumentError
 from fedlin.transports.transport import LOOK, Enough, Handler
 
 LOOPBACK = "127.0.0.1"
 _PATIENCE = 120.0  # seconds for the actors to start; they wait for ever where a running Ray has no core to spare
+_LISTENING = 5.0  # seconds in which a cluster has to take a connection
 # Ray gives a node the machine's own address, whatever it is told, unless it believes to run where clusters are unusual.
 _SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -110,17 +112,25 @@ def connect_ray(address: str, cores: int | None) -> tuple[Any, bool]:
     if address == "local":
         return _start(cores or os.cpu_count() or 1)
     try:
+        _check_listening(address)
         import ray
+
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:
         raise ArgumentError("--ray needs Ray: pip install 'fedlin[ray]'.") from error
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, OverflowError, RuntimeError) as error:
         raise ArgumentError(
-            f"no Ray cluster answers at {address}: {first_line(error)}. Start one by `ray start --head`, or say "
+            f"no Ray cluster answers at {shown(address)}: {first_line(error)}. Start one by `ray start --head`, or say "
             "`--ray local`."
         ) from error
     return ray, True
+
+
+def _check_listening(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isascii() and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), _LISTENING).close()
 
 
 def _start(cores: int) -> tuple[Any, bool]:
