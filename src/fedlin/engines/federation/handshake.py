@@ -29,6 +29,7 @@ class Handshake:
     algorithm: Algorithm[Any, Any]
     dim: int
     dtype: np.dtype[Any]
+    secure: bool = False  # whether the server learns sums of uploads alone
 
     def __post_init__(self) -> None:
         recipe = self.algorithm.recipe
@@ -40,19 +41,25 @@ class Handshake:
                 f"federation knows all of it: give {open_numbers[0]}= when building the algorithm."
             )
         self.algorithm.check(self.dim)
+        if self.secure:
+            from fedlin.engines.federation.secure_encoding import check_structure
+
+            for phase in (*self.shapes.opening, *self.shapes.later):
+                check_structure(phase.name, phase.up)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """The terms in plain values, by name."""
         recipe = self.algorithm.recipe
         made = None if recipe is None else f"{recipe!r}{recipe.numbers!r}"
-        return {
+        facts = {
             "protocol": VERSION,
             "algorithm": self.algorithm.name,
             "recipe": made,
             "dimension": self.dim,
             "precision": self.dtype.name,
         }
+        return {**facts, "secure": True} if self.secure else facts
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -11,6 +11,7 @@ from fedlin.errors import WireError
 
 PRIME = 2**256 + 297
 SECRET, SHARE = 32, 33  # bytes
+LEAST = 3  # sites in a sum: of two, each could take its own upload off and know the other's
 
 
 def threshold_of(sites: int) -> int:

@@ -33,11 +33,10 @@ from fedlin.engines.federation.secure_keys import (
     write_names,
 )
 from fedlin.engines.federation.secure_masks import Words, add_mask, derive_key
-from fedlin.engines.federation.secure_shares import SHARE, split_secret, threshold_of
+from fedlin.engines.federation.secure_shares import LEAST, SHARE, split_secret, threshold_of
 from fedlin.errors import WireError
 
-LEAST = 3  # sites in a sum: of two, each could take its own off and know the other's
-REMEMBERED = 64  # uploads of which it is known in which sum they count
+REMEMBERED = 8  # uploads of which it is known in which sum they count
 _NONCE = bytes(12)  # a key encrypts one message
 
 
@@ -90,7 +89,7 @@ class SecureSite:
         self.identity = identity
         self.least = max(LEAST, least)
         self._present: _SiteAttempt | None = None
-        self._unmasked: dict[bytes, list[str]] = {}  # in which set of sites each of the latest uploads counted
+        self.unmasked: dict[bytes, list[str]] = {}  # in which set of sites each of the latest uploads counted
 
     @property
     def name(self) -> str:
@@ -104,7 +103,7 @@ class SecureSite:
             if attempt.run == last.run and attempt.number <= last.number:
                 raise WireError(f"attempt {attempt.number} is not newer than {last.number}: keys are used once.")
             if attempt.run != last.run:
-                self._unmasked.clear()
+                self.unmasked.clear()
         secrets = SiteSecrets.draw(phases)
         self._present = _SiteAttempt(attempt, secrets, secrets.offer(attempt, self.identity))
         return self._present.offer
@@ -175,6 +174,10 @@ class SecureSite:
                 secret = agree(private, directory.offers[other].mask_keys[phase])
                 add_mask(words, pair_key(secret, context), subtract=not is_added(self.name, other))
 
+    def threshold(self, attempt: Attempt) -> int:
+        """The fewest sites that a sum of this attempt is over."""
+        return self._dealt(self._of(attempt)).threshold
+
     def confirm(self, attempt: Attempt, phase: int, survivors: Sequence[str]) -> bytes:
         """A signature of the set of sites whose uploads are said to have arrived; one set a phase."""
         self._choose(self._masked(attempt, phase), attempt, survivors)
@@ -208,9 +211,9 @@ class SecureSite:
         places = {name: phase + (phases if name in arrived else 0) for name in masked.members}
         if missing := [name for name in places if name not in shares]:
             raise WireError(f"the shares of {', '.join(missing)} were not delivered.")
-        self._unmasked[masked.upload] = list(survivors)
-        while len(self._unmasked) > REMEMBERED:
-            del self._unmasked[next(iter(self._unmasked))]
+        self.unmasked[masked.upload] = list(survivors)
+        while len(self.unmasked) > REMEMBERED:
+            del self.unmasked[next(iter(self.unmasked))]
         return [shares[name][place * SHARE : (place + 1) * SHARE] for name, place in places.items()]
 
     def _choose(self, masked: _MaskedPhase, attempt: Attempt, survivors: Sequence[str]) -> None:
@@ -223,7 +226,7 @@ class SecureSite:
             raise WireError(
                 f"a sum over {len(survivors)} sites would be unmasked, and {directory.threshold} are the fewest."
             )
-        for settled in (masked.survivors, self._unmasked.get(masked.upload)):
+        for settled in (masked.survivors, self.unmasked.get(masked.upload)):
             if settled is not None and settled != list(survivors):
                 raise WireError(
                     f"this upload counts in the sum over {', '.join(settled)}, and another sum with it over "

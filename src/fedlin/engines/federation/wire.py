@@ -59,6 +59,17 @@ class Kind(IntEnum):
     PREPARE = 14  # down: what becomes of the columns
     SUMMARY = 15
     PREPARED = 16
+    KEYS = 17  # down: offer keys for an attempt at a round
+    SHARES = 18  # down: the keys of all; deal shares of your secrets
+    MASK = 19  # down: one phase, whose upload is to be masked
+    CONFIRM = 20  # down: sign whose uploads arrived
+    UNMASK = 21  # down: give your shares of what is to be taken off the sum
+    OFFERED = 22
+    DEALT = 23
+    MASKED = 24
+    CONFIRMED = 25
+    UNMASKED = 26
+    UNFIT = 27  # the upload is not finite or beyond the bound, and was not sent
 
 
 _KINDS = frozenset(Kind)
