@@ -19,12 +19,12 @@ from fedlin import Client, Policy, identity, innovation, plain, privacy, quantiz
 from fedlin.core import Algorithm
 from fedlin.engines.federation import secure_exchange, secure_site, secure_sum, wire
 from fedlin.engines.federation.secure_encoding import SumTerms, encode_upload, mean_upload, shared_noise, sum_terms
-from fedlin.engines.federation.secure_keys import SiteIdentity
 from fedlin.engines.federation.secure_masks import add_mask
 from fedlin.engines.federation.secure_shares import threshold_of, tolerated
 from fedlin.engines.federation.secure_site import SecureSite
 from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import ArgumentError, FederationError, WireError
+from fedlin.identities import SiteIdentity
 from fedlin.payloads import Dense, Grid, Sparse
 from fedlin.transports.loopback import Loopback
 from method_rows import ROWS

@@ -10,10 +10,11 @@ from scipy import stats
 
 pytest.importorskip("cryptography", reason="needs cryptography: pip install 'fedlin[secure]'")
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from fedlin.engines.federation.secure_keys import (
     Attempt,
     Directory,
-    SiteIdentity,
     SiteSecrets,
     agree,
     public_key,
@@ -24,6 +25,7 @@ from fedlin.engines.federation.secure_shares import join_shares, split_secret, t
 from fedlin.engines.federation.secure_site import SecureSite, is_added, own_key, pair_key
 from fedlin.engines.federation.secure_sum import unmasked_sum
 from fedlin.errors import WireError
+from fedlin.identities import SiteIdentity
 
 RNG = np.random.default_rng(0)
 RUN, CONTEXT, DIM = b"12345678", b"what all were told", 5
@@ -166,7 +168,7 @@ def test_an_upload_that_comes_after_its_key_was_recovered_stays_hidden() -> None
     late, survivors = masked.pop("d"), NAMES[:3]
     shares = {n: federation.unmask(n, survivors, federation.confirm(survivors)) for n in survivors}
     numbers = {name: number for number, name in enumerate(NAMES, 1)}
-    key = join_shares({numbers[name]: given[3] for name, given in shares.items()})
+    key = X25519PrivateKey.from_private_bytes(join_shares({numbers[name]: given[3] for name, given in shares.items()}))
     assert public_key(key) == federation.offers["d"].mask_keys[0]
     context = federation.sites["d"]._present.phases[0].context  # type: ignore[union-attr]
     for other in survivors:

@@ -56,7 +56,7 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     if session.secure is not None:
         from fedlin.engines.federation.secure_exchange import MaskedPhase, open_attempt  # needs cryptography
 
-        secure = open_attempt(session, session.secure, asked, needed, opening)
+        secure = open_attempt(session, session.secure, asked, needed, eager, opening)
         asked = [name for name in asked if name in secure.names]
         if len(asked) < needed:
             return None
@@ -71,12 +71,13 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
             one = session.roster[name]
             numbers = (one.index, session.seed, int(tau[one.index]), float(eta[one.index]))
             tasks[name] = Task(bytes.fromhex(bases[name]), *numbers, one.rejections)
-        messages = {name: wire.write_task(header, task, body) for name, task in tasks.items()}
-        states = {name: wire.identify(message) for name, message in messages.items()}
         if secure is None:
+            messages = {name: wire.write_task(header, task, body) for name, task in tasks.items()}
+            states = {name: wire.identify(message) for name, message in messages.items()}
             replies = session.ask(shape.name, messages, needed if eager else None, due)
             found = sort_uploads(replies, shape.up, session.policy.norm_bound)
         else:
+            states = {name: wire.name_state(header, task, body) for name, task in tasks.items()}
             found = secure.collect(MaskedPhase(header, shape.name, shape.up, tasks, states, body), needed, eager, due)
         if found.diverged:
             raise Diverged

@@ -30,7 +30,7 @@ from fedlin.problems.problem import Problem
 
 if TYPE_CHECKING:
     from fedlin.engines.federation.secure_client import SecureAnswers
-    from fedlin.engines.federation.secure_keys import Identity
+    from fedlin.identities import Identity
 
 Evaluate = Callable[[NDArray[Any]], Mapping[str, float]]
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Client:
         on_model: Called with the model of a run that is over.
         audit: Where to write down what is asked of the site.
         identity: Where the server is to learn sums of uploads alone, what the site signs its keys with, such as
-            `SiteIdentity.generate` makes. The site then sends no upload without a mask.
+            `fedlin.identities.SiteIdentity.generate` makes. The site then sends no upload without a mask.
         sites: With an identity, how many sites the federation has: the site takes no part in a sum over two thirds of
             them or fewer.
 
@@ -181,7 +181,7 @@ class Client:
         if base is None:
             return wire.write_reply(header._replace(kind=Kind.LOST), ReplyHeader(request, 0))
         self.ledger.count(header.round, self.limits)
-        self.ledger.spend(self.handshake.algorithm, header.phase, self.limits)
+        self.ledger.spend(self.handshake.algorithm, header.phase, self.limits, self.handshake.secure)
         program = ClientProgram(self.problem.objective, self.problem.sampling)
         run = work(self.handshake.algorithm, header.opening, header.phase, program)
         data, noise = self._data

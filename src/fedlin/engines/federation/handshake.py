@@ -75,7 +75,12 @@ class Handshake:
     @property
     def largest_upload(self) -> int:
         """The bytes of the longest upload of any phase."""
-        return max(size(phase.up).total for phase in (*self.shapes.opening, *self.shapes.later))
+        uploads = [phase.up for phase in (*self.shapes.opening, *self.shapes.later)]
+        if self.secure:
+            from fedlin.engines.federation.secure_encoding import masked_size
+
+            return max(map(masked_size, uploads))
+        return max(size(upload).total for upload in uploads)
 
     def phase(self, opening: bool, number: int) -> PhaseShape:
         """What phase `number` sends, in the first round of a run or in a later one."""

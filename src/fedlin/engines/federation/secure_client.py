@@ -11,7 +11,6 @@ from fedlin.engines.federation import wire
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.secret import own_secret
 from fedlin.engines.federation.secure_encoding import check_noise, encode_upload, shared_noise
-from fedlin.engines.federation.secure_keys import Identity
 from fedlin.engines.federation.secure_messages import (
     MaskRequest,
     UnmaskRequest,
@@ -25,6 +24,7 @@ from fedlin.engines.federation.secure_shares import LEAST, threshold_of, tolerat
 from fedlin.engines.federation.secure_site import SecureSite
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import ArgumentError, NotFiniteError, WireError
+from fedlin.identities import Identity
 
 Work = Callable[[bytes, Header, memoryview], bytes]  # the reply to a task, with the upload as it is
 
@@ -47,7 +47,8 @@ class SecureAnswers:
         for name in ("sign", "check", "name", "certificate"):
             if not hasattr(identity, name):
                 raise ArgumentError(
-                    f"identity = {identity!r} is not allowed: give one such as fedlin.SiteIdentity.generate makes."
+                    f"identity = {identity!r} is not allowed: give one such as fedlin.identities.SiteIdentity.generate "
+                    "makes."
                 )
         self.handshake = handshake
         self.weight = weight
@@ -83,22 +84,20 @@ class SecureAnswers:
 
     def _mask(self, request: bytes, header: Header, rest: memoryview) -> tuple[Kind, int, bytes]:
         asked = read_masked_task(header, rest)
-        task = wire.identify(asked.task)
         self._check_noise(header, asked.request)
-        inner, content = wire.read_message(asked.task)
-        answered, rest = wire.read_message(self._work(task, inner, content))
+        answered, rest = wire.read_message(self._work(asked.state, asked.header, asked.task), own=True)
         reply, body = wire.read_reply(rest)
         if answered.kind != Kind.UPLOAD:
             return answered.kind, 0, b""
         like = self.handshake.phase(header.opening, header.phase).up
-        noise = np.random.Generator(np.random.Philox(key=_words(self._secret + task)))
+        noise = np.random.Generator(np.random.Philox(key=_words(self._secret + asked.state)))
         try:
             words, clear = encode_upload(wire.unpack(body, like), self.weight, asked.request.terms, noise)
         except WireError as cause:
             facts = wire.write_facts({"reason": str(cause), "finite": not isinstance(cause, NotFiniteError)})
             return Kind.UNFIT, 0, facts
         words = words.copy()
-        self.site.mask(asked.request.attempt, header.phase, asked.request.members, asked.context, task, words)
+        self.site.mask(asked.request.attempt, header.phase, asked.request.members, asked.context, asked.state, words)
         return Kind.MASKED, reply.calls, clear + words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes()
 
     def _check_noise(self, header: Header, request: MaskRequest) -> None:

@@ -118,8 +118,7 @@ class SecureAttempt:
         shares = self._shares(phase.header, request.members, survivors)
         if shares is None:
             return found._replace(uploads={})
-        any_task = next(iter(phase.tasks.values()))
-        context = sum_context(masked, any_task, phase.body, request)
+        context = sum_context(phase.header, self.session.seed, phase.body, request)
         try:
             sums = unmasked_sum(self.directory, phase.header.phase, request.members, context, arrived.words, shares)
         except WireError as cause:
@@ -164,14 +163,20 @@ class SecureAttempt:
         return ask_all(self.session, header._replace(kind=kind), wanted, requests, needed)
 
 
-def open_attempt(session: Session, sums: SecureSums, asked: Sequence[str], needed: int, opening: bool) -> SecureAttempt:
-    """Have all who are asked offer keys and deal shares; who does both takes part."""
+def open_attempt(
+    session: Session, sums: SecureSums, asked: Sequence[str], needed: int, eager: bool, opening: bool
+) -> SecureAttempt:
+    """Have all who are asked offer keys and deal shares; who does both takes part.
+
+    An `eager` quorum waits about twice as long for each as its latest answer took, so that who is there is in the sum.
+    """
     threshold = check_sites(session)
     attempt = sums.next_attempt(session)
     header = Header(Kind.KEYS, session.run, session.progress.round, 0, opening)
     shapes = session.handshake.shapes
     phases = len(shapes.opening if opening else shapes.later)
-    bodies = ask_all(session, header, Kind.OFFERED, dict.fromkeys(asked, write_keys(attempt)), needed, asked)
+    enough = needed if eager else None
+    bodies = ask_all(session, header, Kind.OFFERED, dict.fromkeys(asked, write_keys(attempt)), enough, asked)
     offers, unreadable, settled = {}, {}, {}
     for name, body in bodies.items():
         try:
@@ -185,7 +190,7 @@ def open_attempt(session: Session, sums: SecureSums, asked: Sequence[str], neede
     if len(offers) >= max(needed, threshold):
         requests = dict.fromkeys(offers, write_directory(attempt, directory))
         header = header._replace(kind=Kind.SHARES)
-        for name, body in ask_all(session, header, Kind.DEALT, requests, needed, asked).items():
+        for name, body in ask_all(session, header, Kind.DEALT, requests, enough, asked).items():
             try:
                 envelopes = read_table(body)
             except WireError as cause:
@@ -215,7 +220,7 @@ def ask_all(
     header: Header,
     wanted: Kind,
     requests: Mapping[str, bytes],
-    needed: int,
+    needed: int | None,
     due: Collection[str] = (),
 ) -> dict[str, bytes]:
     """One exchange: the bodies of the wanted answers; the reasons of those who refuse are recorded."""

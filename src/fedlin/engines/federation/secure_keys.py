@@ -1,95 +1,22 @@
-"""Who takes part in secure sums: each site's lasting identity, and the keys it offers for one attempt at a round.
+"""The keys that sites offer each other for one attempt at a round.
 
-Keys go through the server, and each offer is signed with its site's identity: a server that puts keys of its own in
-their place is found out by every site. An identity is what a deployment has for it: over NVIDIA FLARE the certificate
-and key of the site's startup kit, in one process the key pairs that `SiteIdentity.generate` makes.
+They go through the server, and each offer is signed with its site's identity: a server that puts keys of its own in
+their place is found out by every site.
 """
 
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from os import urandom
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from fedlin.errors import ArgumentError, WireError
+from fedlin.errors import WireError
+from fedlin.identities import Identity
 
 KEY = 32  # bytes of a public key, and of a commitment
 _LENGTH = struct.Struct("<I")
-
-
-class Identity(Protocol):
-    """What a site signs with, and how it checks what others signed."""
-
-    @property
-    def name(self) -> str:
-        """The site's name, as the server knows it."""
-
-    @property
-    def certificate(self) -> bytes:
-        """What the site shows to others, and may be a public key."""
-
-    def sign(self, statement: bytes) -> bytes:
-        """The site's signature."""
-
-    def check(self, name: str, certificate: bytes, statement: bytes, signature: bytes) -> None:
-        """Raise a `WireError` unless the site of this name signed the statement."""
-
-
-@dataclass(frozen=True)
-class SiteIdentity:
-    """A site's Ed25519 key, and the public keys of those it knows.
-
-    Args:
-        name: The site's name.
-        key: Its private key.
-        known: The public keys of all sites by name, as 32 bytes each.
-    """
-
-    name: str
-    key: Ed25519PrivateKey = field(repr=False)
-    known: Mapping[str, bytes] = field(repr=False)
-
-    @classmethod
-    def generate(cls, names: Iterable[str]) -> dict[str, "SiteIdentity"]:
-        """Identities for sites in one process, all of which know each other.
-
-        Args:
-            names: The sites' names.
-
-        Returns:
-            An identity for each name.
-
-        >>> sorted(SiteIdentity.generate(["a", "b", "c"]))
-        ['a', 'b', 'c']
-        """
-        keys = {name: Ed25519PrivateKey.generate() for name in names}
-        if not keys:
-            raise ArgumentError("names is empty: give the name of every site.")
-        known = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
-        return {name: cls(name, key, known) for name, key in keys.items()}
-
-    @property
-    def certificate(self) -> bytes:
-        """The public key."""
-        return self.known[self.name]
-
-    def sign(self, statement: bytes) -> bytes:
-        """64 bytes."""
-        return self.key.sign(statement)
-
-    def check(self, name: str, certificate: bytes, statement: bytes, signature: bytes) -> None:
-        """Raise a `WireError` unless the site of this name, as it is known here, signed the statement."""
-        if self.known.get(name) != certificate:
-            raise WireError(f"{name} shows a key that is not the one known here.")
-        try:
-            Ed25519PublicKey.from_public_bytes(certificate).verify(signature, statement)
-        except InvalidSignature as cause:
-            raise WireError(f"{name} did not sign this.") from cause
 
 
 class Attempt(NamedTuple):
@@ -135,7 +62,7 @@ class SiteSecrets(NamedTuple):
     """What a site keeps to itself, in memory alone: a site that was restarted has left the attempt."""
 
     share_key: X25519PrivateKey
-    mask_keys: tuple[bytes, ...]
+    mask_keys: tuple[X25519PrivateKey, ...]
     own_seeds: tuple[bytes, ...]  # what its own mask of each phase follows from
 
     @classmethod
@@ -143,15 +70,14 @@ class SiteSecrets(NamedTuple):
         """Fresh ones."""
         return cls(
             X25519PrivateKey.generate(),
-            tuple(X25519PrivateKey.generate().private_bytes_raw() for _ in range(phases)),
+            tuple(X25519PrivateKey.generate() for _ in range(phases)),
             tuple(urandom(KEY) for _ in range(phases)),
         )
 
     def offer(self, attempt: Attempt, identity: Identity) -> Offer:
         """What others are told, signed."""
-        share_key = self.share_key.public_key().public_bytes_raw()
         offer = Offer(
-            share_key,
+            public_key(self.share_key),
             tuple(map(public_key, self.mask_keys)),
             tuple(hashlib.sha256(seed).digest() for seed in self.own_seeds),
             identity.certificate,
@@ -191,22 +117,22 @@ class Directory(NamedTuple):
         return cls(int.from_bytes(fields[0]), offers, hashlib.sha256(body).digest())
 
 
-def agree(private: bytes, public: bytes) -> bytes:
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     """The secret of two key pairs (X25519), from one's private and the other's public key."""
     try:
-        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as cause:  # a point of small order
         raise WireError("a public key is not one that a site makes.") from cause
 
 
-def public_key(private: bytes) -> bytes:
-    """The public key of a private one."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+def public_key(private: X25519PrivateKey) -> bytes:
+    """The public key of a private one, as it travels."""
+    return private.public_key().public_bytes_raw()
 
 
 def write_fields(parts: Sequence[bytes]) -> bytes:
     """Pieces of bytes, each after its length."""
-    return b"".join(piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
+    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
 
 
 def read_fields(body: bytes | memoryview) -> list[bytes]:

@@ -4,7 +4,6 @@ A masked phase is asked for by the phase's own task, with what is said about the
 state it leads to, so that a round that is asked again with fresh keys finds the upload that was computed before.
 """
 
-import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.secure_encoding import SumTerms
 from fedlin.engines.federation.secure_keys import Attempt, read_fields, read_names, write_fields, write_names
-from fedlin.engines.federation.wire import Header, Kind, Task
+from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import WireError
 
 _LENGTH = struct.Struct("<I")
@@ -34,7 +33,9 @@ class MaskRequest(NamedTuple):
 class MaskedTask(NamedTuple):
     """A task whose upload is to be masked, taken apart."""
 
-    task: bytes  # the message that asks for the upload, as it is without a mask
+    header: Header  # of the task, as it is without a mask
+    task: memoryview
+    state: bytes  # names the state it leads to, and the upload
     request: MaskRequest
     context: bytes  # all that sites must have been told alike
 
@@ -49,16 +50,16 @@ def read_masked_task(header: Header, rest: memoryview) -> MaskedTask:
         raise WireError("what is said about the sum is longer than the message.")
     number, names, terms = _parse(rest[end : -_LENGTH.size], 3)
     task, body = wire.read_task(rest[:end])
-    plain = bytes(body)
     request = MaskRequest(_attempt(header.run, number), read_names(names), SumTerms.read(terms))
-    message = wire.write_task(header._replace(kind=Kind.TASK), task, plain)
-    return MaskedTask(message, request, sum_context(header, task, plain, request))
+    plain = header._replace(kind=Kind.TASK)
+    state = wire.name_state(plain, task, body)
+    return MaskedTask(plain, rest[:end], state, request, sum_context(plain, task.seed, body, request))
 
 
-def sum_context(header: Header, task: Task, body: bytes, request: MaskRequest) -> bytes:
+def sum_context(header: Header, seed: int, body: bytes | memoryview, request: MaskRequest) -> bytes:
     """What masks follow from besides keys: the round and phase, the seed, the broadcast and the terms of the sum."""
-    place = struct.pack("<8sIBBI", header.run, header.round, header.phase, header.opening, task.seed)
-    return write_fields([place, hashlib.sha256(body).digest(), request.write()])
+    place = struct.pack("<8sIBBI", header.run, header.round, header.phase, header.opening, seed)
+    return write_fields([place, wire.body_digest(body), request.write()])
 
 
 def write_keys(attempt: Attempt) -> bytes:

@@ -19,13 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedlin.engines.federation.secure_keys import (
     Attempt,
     Directory,
-    Identity,
     Offer,
     SiteSecrets,
     agree,
@@ -35,6 +33,7 @@ from fedlin.engines.federation.secure_keys import (
 from fedlin.engines.federation.secure_masks import Words, add_mask, derive_key
 from fedlin.engines.federation.secure_shares import LEAST, SHARE, split_secret, threshold_of
 from fedlin.errors import WireError
+from fedlin.identities import Identity
 
 REMEMBERED = 8  # uploads of which it is known in which sum they count
 _NONCE = bytes(12)  # a key encrypts one message
@@ -75,6 +74,7 @@ class _SiteAttempt:
     directory: Directory | None = None
     shares: dict[str, bytes] | None = None  # what the others dealt to this site, decrypted
     phases: dict[int, _MaskedPhase] = field(default_factory=dict)
+    secrets_with: dict[str, bytes] = field(default_factory=dict)  # what shares between this site and another are under
 
 
 class SecureSite:
@@ -117,7 +117,7 @@ class SecureSite:
             raise WireError("shares of this attempt were dealt already, and are dealt once.")
         self._check_directory(present, directory)
         present.directory = directory
-        secrets = [*present.secrets.mask_keys, *present.secrets.own_seeds]
+        secrets = [*(key.private_bytes_raw() for key in present.secrets.mask_keys), *present.secrets.own_seeds]
         each = [split_secret(secret, directory.threshold, len(directory.offers)) for secret in secrets]
         return {
             name: self._envelope(present, name, sender=True).encrypt(
@@ -254,13 +254,10 @@ class SecureSite:
         """What encrypts shares between this site and another, in one direction, under one directory."""
         directory = self._dealt(present)
         names = (self.name, other) if sender else (other, self.name)
-        public = X25519PublicKey.from_public_bytes(directory.offers[other].share_key)
-        try:
-            secret = present.secrets.share_key.exchange(public)
-        except ValueError as cause:
-            raise WireError(f"the public key of {other} is not one that a site makes.") from cause
+        if other not in present.secrets_with:
+            present.secrets_with[other] = agree(present.secrets.share_key, directory.offers[other].share_key)
         context = write_fields([directory.digest, *(name.encode() for name in names)])
-        return ChaCha20Poly1305(derive_key(secret, "shares", context))
+        return ChaCha20Poly1305(derive_key(present.secrets_with[other], "shares", context))
 
     def _of(self, attempt: Attempt) -> _SiteAttempt:
         if self._present is None or self._present.attempt != attempt:

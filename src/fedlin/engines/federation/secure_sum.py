@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedlin.engines.federation.secure_keys import Directory, agree, public_key, write_fields, write_names
 from fedlin.engines.federation.secure_masks import Words, add_mask
@@ -49,9 +50,10 @@ def unmasked_sum(
                 raise WireError(f"the shares of {name}'s own mask do not belong together.")
             add_mask(total, own_key(secret, context), subtract=True)
             continue
-        if public_key(secret) != directory.offers[name].mask_keys[phase]:
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if public_key(private) != directory.offers[name].mask_keys[phase]:
             raise WireError(f"the shares of {name}'s key do not belong together.")
         for other in uploads:  # what each of them had added for the site that is missing
-            key = pair_key(agree(secret, directory.offers[other].mask_keys[phase]), context)
+            key = pair_key(agree(private, directory.offers[other].mask_keys[phase]), context)
             add_mask(total, key, subtract=is_added(other, name))
     return total
