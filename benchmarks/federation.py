@@ -36,6 +36,7 @@ from routed import Routed, by_name
 CLIENTS = tuple(f"site-{number}" for number in range(5))
 FOUND = "found.json"
 _CALLS = 40  # rounds of bare calls
+_LARGE_CALLS = 6  # with messages of the large run's size
 TOP = fedlin.top_k(1000)
 CHANGES = fedlin.innovation(TOP)
 EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, model_downlink=CHANGES)
@@ -82,6 +83,9 @@ def measure(
     payload, before = bytes(8 * 100), carried()
     found["calls"] = _median(lambda: (calls(payload), calls(payload)), _CALLS)
     found["calls carried"] = (carried() - before) / _CALLS
+    entries, dtype, _, _ = RUNS["large"]
+    model = bytes(entries * np.dtype(dtype).itemsize)
+    found["large calls"] = _median(lambda: (calls(model), calls(model)), _LARGE_CALLS)
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         plan = fedlin.Plan(tau=1, eta=0.1)
         carrier = Routed(transport, run)
@@ -229,7 +233,7 @@ TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "
 def main() -> None:
     """A table with one row a transport."""
     table = Table(title="Five clients, two exchanges a round", title_justify="left")
-    common = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "MB/s")
+    common = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "over calls", "MB/s")
     sparse = "bytes over the algorithm's own, TOP-1 % of 10⁵: "
     titles = (*common, sparse + "up", "down", "both on the network")
     for title in titles:
@@ -242,6 +246,7 @@ def main() -> None:
             f"{found['small']:.4f}",
             f"{found['small'] / found['calls']:.2f}" if found["calls"] > 1e-4 else "-",  # a call in process is free
             f"{found['large']:.2f}",
+            f"{found['large'] / found['large calls']:.2f}" if found["calls"] > 1e-4 else "-",
             f"{found['large bytes'] / found['large'] / 1e6:.0f}",
             f"{found['sparse up']:.4f}",
             f"{found['sparse down']:.4f}",

@@ -298,13 +298,23 @@ def test_ties_go_to_the_lower_index() -> None:
     np.testing.assert_array_equal(encode(top_k(2), np.zeros(5)).indices, [0, 1])
 
 
-@pytest.mark.parametrize("dim", [256, 257])
-def test_long_vectors_with_many_ties(dim: int) -> None:
-    """Nine distinct magnitudes among hundreds of entries: the reference's choice, whichever way it is computed."""
-    v = np.random.default_rng(dim).integers(-8, 9, dim).astype(np.float64)
-    payload = encode(top_k(100), v)
-    np.testing.assert_array_equal(payload.indices, np.argsort(-np.abs(v), kind="stable")[:100])
-    np.testing.assert_array_equal(apply(top_k(100), v), reference.top_k(v, 100))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("dim", [96, 97])
+def test_long_vectors_with_many_ties(dim: int, dtype: type[Any]) -> None:
+    """Nine distinct magnitudes among many entries: the reference's choice, whichever way it is computed."""
+    v = np.random.default_rng(dim).integers(-8, 9, dim).astype(dtype)
+    for k in (1, 40, dim - 1, dim):
+        payload = encode(top_k(k), v)
+        np.testing.assert_array_equal(np.sort(payload.indices), np.sort(np.argsort(-np.abs(v), kind="stable")[:k]))
+    np.testing.assert_array_equal(apply(top_k(40), v), reference.top_k(v, 40))
+
+
+def test_entries_of_every_size_are_told_apart() -> None:
+    """From the smallest subnormal to the largest number, and zeros of both signs."""
+    v = np.concatenate([[0.0, -0.0, 5e-324, -1.7e308], np.ldexp(1.0, np.arange(-1000, 1000, 17))])
+    largest = np.argsort(-np.abs(v), kind="stable")
+    for k in (1, 60, len(v) - 1):
+        np.testing.assert_array_equal(np.sort(encode(top_k(k), v).indices), np.sort(largest[:k]))
 
 
 @pytest.mark.parametrize(

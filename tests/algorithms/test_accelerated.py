@@ -21,7 +21,7 @@ from fedlin.precision import precision
 from quadratics import CLIENTS, DIM, X0, Array, assert_close
 
 ROUNDS = 30
-ETA, P = 0.05, 0.25
+ETA, P, SHORT = 0.05, 0.25, 0.002
 DRAWS = [11, 12, 13]  # problems of their own, all of the usual shape
 others = [pytest.param(seed, marks=pytest.mark.long) for seed in DRAWS[1:]]
 each_draw = pytest.mark.parametrize("seed", [DRAWS[0], *others])
@@ -94,11 +94,17 @@ def by_locodl(draw: Draw) -> Array:
     return by_hand.locodl(draw.grad, X0, CLIENTS, ETA, P, 0.7, draw.mu, DIM / 2 - 1, counts, compress)
 
 
-def by_adiana(draw: Draw) -> Array:
+def by_adiana(draw: Draw, eta: float = ETA) -> Array:
     moves = (coins().server < P).tolist()
     assert 0 < np.sum(moves) < ROUNDS
     compress = by_compressor(quantize(3), 3)
-    return by_hand.adiana(draw.grad, X0, CLIENTS, ETA, draw.mu, 0.3, P, moves, compress)
+    return by_hand.adiana(draw.grad, X0, CLIENTS, eta, draw.mu, 0.3, P, moves, compress)
+
+
+def by_adiana_with_short_steps(draw: Draw) -> Array:
+    """So short that √(ημ/q) is below 1/4, and is θ₁."""
+    assert np.sqrt(SHORT * draw.mu / P) < 1 / 4 < np.sqrt(ETA * draw.mu / P)
+    return by_adiana(draw, SHORT)
 
 
 SKIPPING = np.array([1, 4, 2, 3, 4, 2, 1])  # of the mean 1/P = 4 steps of a round
@@ -119,6 +125,11 @@ CASES: dict[str, Case] = {
     "compressed-scaffnew": (fedlin.compressed_scaffnew(CLIENTS, 3), fedlin.Plan(4, ETA), by_compressed_scaffnew),
     "locodl": (fedlin.locodl(rand_k(2, unbiased=True), P, 0.7), fedlin.Plan(1, ETA), by_locodl),
     "adiana": (fedlin.adiana(quantize(3), 0.3, P), fedlin.Plan(1, ETA), by_adiana),
+    "adiana with short steps": (
+        fedlin.adiana(quantize(3), 0.3, P),
+        fedlin.Plan(1, SHORT),
+        by_adiana_with_short_steps,
+    ),
     "gradskip": (fedlin.gradskip(P), fedlin.Plan(SKIPPING, ETA), by_gradskip),
 }
 
@@ -312,5 +323,6 @@ def test_arguments_that_fit_no_method_are_refused() -> None:
     ):
         with pytest.raises(FedLinError):
             make()
+    assert fedlin.compressed_scaffnew(2, 2).name == "compressed_scaffnew(clients=2, sparsity=2)"  # the least there is
     with pytest.raises(FedLinError, match="more than the model's 5 entries"):
         fedlin.simulate(fedlin.fednl(low_rank(6)), Draw(DRAWS[0]).problem, NEWTON, 1)

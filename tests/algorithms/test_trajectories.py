@@ -61,12 +61,17 @@ def by_s_local_svrg() -> Array:
     return reference.s_local_svrg(A, B, TAU, ETA, X0, ROUNDS, renewed)
 
 
-def by_scaffnew() -> Array:
-    """Local steps until the coin of the round falls, p = 1/4; then the mean, and h_i by how far it is from x_i."""
-    p = 0.25
+def scaffnew_counts(p: float) -> list[int]:
+    """Local steps until the coin of the round falls."""
     luck = [1 - float(jax.random.uniform(keys(t).shared, (), jnp.float32)) for t in range(ROUNDS)]
     counts = [1 + int(np.log(value) / np.log(1 - p)) for value in luck]
     assert min(counts) == 1
+    return counts
+
+
+def by_scaffnew() -> Array:
+    """Local steps until the coin falls, p = 1/4; then the mean, and h_i by how far it is from x_i."""
+    p, counts = 0.25, scaffnew_counts(0.25)
     x, h = np.tile(X0, (CLIENTS, 1)), np.zeros((CLIENTS, DIM))
     expected = [X0]
     for count in counts:
@@ -124,6 +129,11 @@ CASES: dict[str, Case] = {
         lambda: reference.fedac(A, B, 4, 0.05, 0.2, X0, ROUNDS),
     ),
     "scaffnew": (fedlin.scaffnew(), fedlin.Plan(4, ONE_ETA), by_scaffnew),
+    "scaffnew-from-its-log": (
+        fedlin.scaffnew(probability=0.25),
+        fedlin.Plan(np.tile(np.array(scaffnew_counts(0.25))[:, None], (1, CLIENTS)), ONE_ETA),
+        by_scaffnew,
+    ),
     "s-local-svrg": (fedlin.s_local_svrg(0.3), plan(), by_s_local_svrg),
 }
 

@@ -118,3 +118,45 @@ def test_a_round_of_a_coin_is_worth_its_mean() -> None:
     p, r = 0.2, 0.9
     series = sum(p * (1 - p) ** (t - 1) * r**t for t in range(1, 400))
     assert bounds.coin_rounds(r, p, 2)[2] == pytest.approx(series, rel=1e-12)
+
+
+# Numbers worked out by hand, of four clients with L = 100 and μ = 1.
+
+ALIKE = fedlin.problems.quadratic([np.diag([1.0, 100.0])] * 4, np.ones((4, 2)))
+
+
+def falling(worst: float, p: float) -> Array:
+    """(E worst^T)^{t/2} for t = 0, 1, 2, with T the first success of a coin of probability p."""
+    return np.asarray((p * worst / (1 - (1 - p) * worst)) ** (np.arange(3) / 2))
+
+
+@pytest.mark.parametrize(("tau", "worst"), [(3, 0.99**2), (5, 1 - 2 / 225)])
+def test_the_bound_of_compressed_scaffnew_by_hand(tau: int, worst: float) -> None:
+    """χb = 2/9 with s = 2; the slower of the steps and of the coin decides."""
+    bound = bounds.compressed_scaffnew(ALIKE, 2, 1.0, 1e4, tau, 2)
+    np.testing.assert_allclose(bound, np.sqrt(1 + 4.5 * tau**2) * falling(worst, 1 / tau), rtol=1e-12)
+
+
+def test_the_bound_of_gradskip_by_hand() -> None:
+    np.testing.assert_allclose(
+        bounds.gradskip(ALIKE, 2, 1.0, 1e4), np.sqrt(1 + 100) * falling(0.99, 0.1), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("p", [0.1, 0.9])
+def test_the_bound_of_locodl_by_hand(p: float) -> None:
+    """x* = (1, 1), ∇f_i(x*) = ±(1, -100), ν = 1/2: the mean of ‖∇f_i(x*) - νx*‖² is 10,001.5, and ‖νx*‖² is 0.5."""
+    pair = fedlin.problems.quadratic([np.diag([1.0, 100.0])] * 2, np.array([[2.0, 0.0], [0.0, 200.0]]))
+    share = p**2 * fedlin.theory.locodl_pace(pair, 1.0) / 3
+    start = 2 * 5 + 1e-4 / share * 10_002
+    worst = max((1 - 0.005) ** 2, 1 - share)
+    assert (worst == 1 - share) == (p == 0.1)
+    bound = bounds.locodl(pair, 2, np.array([2.0, 3.0]), p, 1.0)
+    np.testing.assert_allclose(bound, np.sqrt(start) * falling(worst, p), rtol=1e-12)
+
+
+def test_the_steps_of_adiana_by_hand() -> None:
+    whole = fedlin.theory.adiana(ALIKE, 0.0)
+    assert (int(whole.tau), float(whole.eta)) == (1, 1 / 200)
+    many = fedlin.problems.quadratic(np.ones((1000, 1, 1)), np.ones((1000, 1)))
+    assert fedlin.theory.adiana_probability(many, 2.0) == pytest.approx((np.sqrt(1000 / 64) - 1) / 6, rel=1e-12)

@@ -5,7 +5,7 @@ import pytest
 
 import fedlin
 from fedlin.problems.quadratic import Quadratic
-from fedlin.theory.quadratic_round import QuadraticRound
+from fedlin.theory.quadratic_round import QuadraticRound, full_drop
 from quadratics import DIM, TAU, problem
 
 
@@ -22,3 +22,15 @@ def test_the_norm_is_that_of_the_rounds_matrix(closed_form: bool) -> None:
     longest = np.sqrt(np.linalg.eigvalsh(columns @ columns.T)[-1])
     assert QuadraticRound(weighted).norm(TAU, eta_bar) == pytest.approx(longest, rel=1e-10)
     assert QuadraticRound(weighted).norm(TAU, 1.1 * eta_bar) != pytest.approx(longest, rel=1e-3)
+
+
+def test_directions_that_a_client_does_not_see() -> None:
+    """Of two clients one is flat in each direction: with one step a round is gradient descent on the mean."""
+    flat = fedlin.problems.quadratic(np.array([np.diag([2.0, 0.0]), np.diag([0.0, 1.0])]), np.zeros((2, 2)))
+    assert isinstance(flat, Quadratic)
+    assert QuadraticRound(flat).norm(np.ones(2, int), 0.5) == pytest.approx(1 - 0.5 * 0.5, rel=1e-12)
+
+
+def test_a_small_drop_keeps_its_digits() -> None:
+    drops = full_drop(np.array([1e-12, 0.5, 0.9, 2.0]), np.array([3, 3, 3, 3]))
+    np.testing.assert_allclose(drops, [3e-12, 0.875, 0.999, 2.0], rtol=1e-11)

@@ -230,6 +230,13 @@ def test_fedpaq_bound_is_the_sum_of_its_terms(tau: int) -> None:
     assert curve.shape == (rounds + 1,)
 
 
+def test_bounds_of_fedcomgate_with_a_quantiser_by_hand() -> None:
+    """a = 1/(4L(1 + ω)) = 1/20 with L = 4, μ = 1, ω = 1/4: the rate is 1 - a/2, the start gap0 + a/4 spread0."""
+    problem = fedlin.problems.quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))
+    bound = bounds.fedcomgate(problem, 2, 1.0, 16.0, omega=1 / 4)
+    np.testing.assert_allclose(bound, 1.2 * (1 - 1 / 40) ** np.arange(3), rtol=1e-12)
+
+
 def test_bounds_of_fedcomgate_end_where_its_proof_does() -> None:
     assert np.all(np.isfinite(bounds.fedcomgate(PROBLEM, 3, 1.0, 1.0, omega=1 / 4)))
     with pytest.raises(UnknownError, match=r"omega = 0\.26"):

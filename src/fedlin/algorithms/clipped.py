@@ -38,7 +38,6 @@ def clipped(method: Algorithm[Any, Any], norm: float) -> Algorithm[Any, Any]:
         )
 
     def clip(grad: Vector) -> Vector:
-        length = jnp.linalg.norm(grad)
-        return grad * jnp.minimum(1, norm / jnp.where(length > 0, length, 1))
+        return grad * jnp.minimum(1, norm / jnp.linalg.norm(grad))  # a gradient of length 0 stays: min{1, ∞} is 1
 
     return wrap(method, "clipped", local=lambda local: with_gradients(local, clip))

@@ -29,7 +29,7 @@ class QuadraticRound:
         basis = problem.data.basis
         values, vectors = np.linalg.eigh(problem.data.A) if basis is None else (basis.values, basis.vectors)
         self.hessian = np.asarray(problem.hessian, float)
-        self.values = np.maximum(np.asarray(values, float), 0)  # λ, (m, d)
+        self.values = np.asarray(values, float)  # λ, (m, d)
         # V_1, ..., V_m side by side.
         self.vectors = np.asarray(vectors, float).transpose(1, 0, 2).reshape(problem.dim, -1)
         self.weights = np.asarray(problem.weights, float)
@@ -51,7 +51,7 @@ class QuadraticRound:
         """
         steps = np.broadcast_to(tau, self.weights.shape)[:, None]
         eta = eta_bar / steps
-        flat = np.maximum(self.values, np.finfo(float).tiny / eta)  # so that nothing is divided by zero
+        flat = np.maximum(self.values, np.finfo(float).tiny / eta)  # rounding may leave them at 0 or below
         moves = full_drop(eta * flat, steps) / flat  # φ_i(λ)
         share = (self.weights[:, None] * moves).ravel()
         matrix = np.eye(len(self.hessian)) - (self.vectors * share) @ self.vectors.T @ self.hessian

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 try:
+    from nvflare.apis.fl_constant import FLContextKey
     from nvflare.collab import collab
     from nvflare.collab.api.exceptions import RunAborted
 except ModuleNotFoundError as cause:
@@ -42,6 +43,7 @@ STATUS = "fedlin_status"  # what whoever sent the job may ask it
 LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
 _LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
 _CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
+_QUESTIONS = 4.0  # a second for tasks, of all sites together: there are none, since calls are pushed
 _NOTHING = (b"", b"", b"")  # the reply to who may not ask, and to what cannot be answered
 _log = logging.getLogger(__name__)
 
@@ -196,6 +198,12 @@ def _register_status(kit: Path) -> None:
         collab.fl_ctx.get_engine().register_app_command(STATUS, command)
 
 
+def _quieten(sites: int) -> None:
+    """Let sites ask the server for tasks less often than at the job's beginning; they learn of its end as much later."""
+    runner = collab.fl_ctx.get_prop(FLContextKey.RUNNER)
+    runner.config.task_request_interval = max(2.0, sites / _QUESTIONS)
+
+
 class FlareServer:
     """The server's component: calls `program(transport, kit, sent)`, and the job lasts as long."""
 
@@ -206,6 +214,7 @@ class FlareServer:
         _, kit, job = _here()
         _open_log(kit)
         _register_status(kit)
+        _quieten(len(collab.clients))
         startup = kit / "startup"
         transport = FlareTransport(
             collab.clients, Signer(startup, "server"), (startup / "rootCA.pem").read_bytes(), job
