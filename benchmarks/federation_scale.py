@@ -1,4 +1,4 @@
-"""How a federation over FLARE grows: `python -m benchmarks.federation_scale SITES ENTRIES [--top] [--rounds N]`.
+"""How a federation over FLARE grows: `python -m benchmarks.federation_scale SITES ENTRIES [--top | --secure]`.
 
 All processes are on this machine. Seconds to the first round are from the start of the first process; CPU seconds are
 those of all processes together, which is what a busy machine has to find.
@@ -42,7 +42,7 @@ def problem():
 """
 
 
-def federation(folder: Path, sites: int, dim: int, top: bool, rounds: int, port: int) -> Project:
+def federation(folder: Path, sites: int, dim: int, top: bool, secure: bool, rounds: int, port: int) -> Project:
     """So many sites with a loss that costs next to nothing."""
     names = [f"site-{number:03d}" for number in range(sites)]
     create(folder, names, "localhost", port)
@@ -50,14 +50,16 @@ def federation(folder: Path, sites: int, dim: int, top: bool, rounds: int, port:
     links = f'uplink = "top_k({kept})"\nmodel_uplink = "innovation(top_k({kept}))"\n' if top else ""
     links += f'model_downlink = "innovation(top_k({kept}))"\ndownlink = "top_k({kept})"\n' if top else ""
     numbers = "\n".join(f"{name} = {{ tau = 2, eta = 0.1 }}" for name in names)
-    text = f'[run]\nrounds = {rounds}\ndim = {dim}\n[algorithm]\nname = "fedlin"\n{links}[sites]\n{numbers}\n'
+    settings = "secure = true\n[policy]\nnorm_bound = 1e4\n" if secure else ""
+    run = f"[run]\nrounds = {rounds}\ndim = {dim}\n{settings}"
+    text = f'{run}[algorithm]\nname = "fedlin"\n{links}[sites]\n{numbers}\n'
     (folder / NAME).write_text(text, encoding="utf-8")
     for number, name in enumerate(names):
         (folder / "sites" / name / "client.py").write_text(CLIENT.format(seed=number, dim=dim), encoding="utf-8")
     return Project.read(folder)
 
 
-def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
+def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[str, Any]:
     """Seconds to the first round and a round, CPU seconds, memory of the server and disk of a site."""
     import socket
 
@@ -66,7 +68,7 @@ def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     keep_compiled()  # as the command does
     with tempfile.TemporaryDirectory() as folder:
-        project = federation(Path(folder) / "federation", sites, dim, top, rounds, port)
+        project = federation(Path(folder) / "federation", sites, dim, top, secure, rounds, port)
         run, begun, first, cpu = LocalFederation(project), time.monotonic(), 0.0, dict[int, float]()
         cpu_first, memory, looked = 0.0, 0, 0.0
 
@@ -95,10 +97,11 @@ def measure(sites: int, dim: int, top: bool, rounds: int) -> dict[str, Any]:
     return {
         "sites": sites,
         "entries": dim,
-        "messages": "TOP-1 %" if top else "dense",
+        "messages": "TOP-1 %" if top else "dense, masked" if secure else "dense",
         "first round, s": round(first, 1),
         "first round, CPU s": round(cpu_first, 1),
         "a round, s": round(median(np.diff(times)[1:]), 3),
+        "a round, CPU s": round((sum(cpu.values()) - cpu_first) / (rounds - 1), 3),
         "server's memory, MB": memory >> 20,
         "disk of a site, MB": round(disk / 2**20, 2),
     }
@@ -109,7 +112,8 @@ if __name__ == "__main__":
     parser.add_argument("sites", type=int)
     parser.add_argument("entries", type=int)
     parser.add_argument("--top", action="store_true")
+    parser.add_argument("--secure", action="store_true")
     parser.add_argument("--rounds", type=int, default=12)
     given = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(json.dumps(measure(given.sites, given.entries, given.top, given.rounds), indent=1))
+    print(json.dumps(measure(given.sites, given.entries, given.top, given.secure, given.rounds), indent=1))

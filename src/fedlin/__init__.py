@@ -56,7 +56,7 @@ except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 
 # `import fedlin` suffices for these, which need more than jax, numpy and scipy.
-__getattr__ = _lazy_modules("fedlin", "sklearn", "torch", "trackers")
+__getattr__ = _lazy_modules("fedlin", "identities", "sklearn", "torch", "trackers")
 
 __all__ = [
     "Algorithm",

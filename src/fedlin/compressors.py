@@ -8,17 +8,17 @@ E‖C(v) - v‖² ≤ ω ‖v‖² (unbiased, ω = `omega(d)`). The paper's δ f
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, log2, sqrt
+from math import sqrt
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.checks import one_of, positive_integer
+from fedlin.checks import one_of, positive, positive_integer, true_or_false
 from fedlin.core import Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
-from fedlin.payloads import Dense, Narrow, Packed, Payload, Powers, Sparse, pack_bits
+from fedlin.payloads import Dense, Grid, Narrow, Packed, Payload, Powers, Sparse, code_bits, pack_bits
 
 _TOP = 15  # a cast's largest entry lands in [2¹⁴, 2¹⁵), below the range of float16 even when rounded up
 _COUNTED = 96  # up to this many entries, counting for each who is larger beats a search for the k-th largest on a CPU
@@ -38,6 +38,7 @@ class Compressor:
         mechanism: What makes the vector private, where something does.
         uncompressed: Of a mechanism, the same without the compression that follows it.
         selects: Whether some of the entries are sent as they are, so that their values can be cast.
+        shared: Whether it is to draw with a key that all clients have, and not with the client's own.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Compressor:
     mechanism: Mechanism | None = None
     uncompressed: "Compressor | None" = None
     selects: bool = False
+    shared: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -108,12 +110,14 @@ def _top_k(k: int) -> Compressor:
     return Compressor(f"top_k({k})", encode, delta=lambda d: d / k, check=at_most("k", k), selects=True)
 
 
-def rand_k(k: int, unbiased: bool = False) -> Compressor:
+def rand_k(k: int, unbiased: bool = False, *, shared: bool = False) -> Compressor:
     """k entries drawn uniformly without replacement: δ = d/k, or ω = d/k - 1 where they are scaled by d/k.
 
     Args:
         k: How many entries are sent, at most d.
         unbiased: Whether they are scaled by d/k.
+        shared: Whether all clients draw the same entries in a round, as secure sums need it: the places then tell
+            nothing of anyone's data. The mean of many uploads is no better an estimate for it than one of them.
 
     Returns:
         The compressor.
@@ -121,20 +125,21 @@ def rand_k(k: int, unbiased: bool = False) -> Compressor:
     >>> rand_k(5).delta(20)
     4.0
     """
-    return _rand_k(positive_integer("k", k), bool(unbiased))
+    return _rand_k(positive_integer("k", k), bool(unbiased), true_or_false("shared", shared))
 
 
 @cache
-def _rand_k(k: int, unbiased: bool) -> Compressor:
+def _rand_k(k: int, unbiased: bool, shared: bool) -> Compressor:
     def encode(key: Key, vector: Vector) -> Sparse:
         dim = vector.shape[0]
-        kept = _sparse(vector, jax.random.permutation(key, dim)[:k])
-        return Sparse(kept.values * (dim / k), kept.indices, dim) if unbiased else kept
+        kept = replace(_sparse(vector, jax.random.permutation(key, dim)[:k]), shared=shared)
+        return replace(kept, values=kept.values * (dim / k)) if unbiased else kept
 
-    check = at_most("k", k)
+    check, suffix = at_most("k", k), ", shared=True" * shared
     if unbiased:
-        return Compressor(f"rand_k({k}, unbiased=True)", encode, omega=lambda d: d / k - 1, check=check)
-    return Compressor(f"rand_k({k})", encode, delta=lambda d: d / k, check=check, selects=True)
+        name = f"rand_k({k}, unbiased=True{suffix})"
+        return Compressor(name, encode, omega=lambda d: d / k - 1, check=check, shared=shared)
+    return Compressor(f"rand_k({k}{suffix})", encode, delta=lambda d: d / k, check=check, selects=True, shared=shared)
 
 
 def cast(dtype: str, inner: Compressor = identity()) -> Compressor:  # noqa: B008 - cached, and immutable
@@ -182,29 +187,49 @@ def _cast(dtype: str, inner: Compressor) -> Compressor:
         return inner.delta(dim) / (1 - relative**2 - dim * absolute**2)
 
     name = f'cast("{dtype}")' if inner is identity() else f'cast("{dtype}", {inner})'
-    return Compressor(name, encode, delta=delta, check=inner.check)
+    return Compressor(name, encode, delta=delta, check=inner.check, shared=inner.shared)
 
 
-def quantize(levels: int) -> Compressor:
+def quantize(levels: int, *, bound: float | None = None) -> Compressor:
     """Random dithering (QSGD): |v_j|/‖v‖ rounded at random to a multiple of 1/s, s = `levels`, unbiased.
 
-    ω = min(d/s², √d/s). Alistarh et al., QSGD, NeurIPS 2017, Lemma 3.1.
+    ω = min(d/s², √d/s). Alistarh et al., QSGD, NeurIPS 2017, Lemma 3.1. With a `bound` B in the place of ‖v‖ the steps
+    are B/s for every vector and every client, so that secure sums can add up the codes; the error of an entry is below
+    B/s whatever ‖v‖ is, and there is no ω.
 
     Args:
         levels: s, how many magnitudes above zero there are.
+        bound: B, the largest magnitude of an entry; a larger one is sent as B, which alone is biased.
 
     Returns:
         The compressor, unbiased.
 
     >>> quantize(4).omega(16)
     1.0
+    >>> import jax, numpy as np
+    >>> quantize(4, bound=2.0)(jax.random.key(0), np.array([0.5, -2.0, 9.0])).tolist()
+    [0.5, -2.0, 2.0]
     """
-    return _quantize(positive_integer("levels", levels))
+    levels = positive_integer("levels", levels)
+    return _quantize(levels) if bound is None else _quantize_within(levels, positive("bound", bound))
+
+
+@cache
+def _quantize_within(levels: int, bound: float) -> Compressor:
+    def encode(key: Key, vector: Vector) -> Grid:
+        vector = jnp.asarray(vector)
+        scaled = jnp.clip(vector / bound, -1, 1) * levels
+        codes = jnp.floor(scaled + jax.random.uniform(key, vector.shape, vector.dtype)).astype(jnp.int32)
+        # Rounding in the sum may pass the last level by one.
+        codes = jnp.minimum(codes + levels, 2 * levels)
+        return Grid(pack_bits(codes, code_bits(levels)), vector.shape[0], levels, bound, vector.dtype.name)
+
+    return Compressor(f"quantize({levels}, bound={bound:g})", encode)
 
 
 @cache
 def _quantize(levels: int) -> Compressor:
-    bits = max(2, ceil(log2(2 * levels + 1)))
+    bits = code_bits(levels)
 
     def encode(key: Key, vector: Vector) -> Packed:
         largest = jnp.max(jnp.abs(vector))

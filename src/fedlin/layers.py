@@ -129,4 +129,5 @@ def _per_layer(sizes: tuple[int, ...], compressors: tuple[Compressor, ...]) -> C
         omega=largest([one.omega for one in compressors]),
         check=check,
         lossless=all(one.lossless for one in compressors),
+        shared=any(one.shared for one in compressors),
     )

@@ -25,12 +25,13 @@ import jax.numpy as jnp
 
 from fedlin.checks import fraction
 from fedlin.compressors import Compressor
-from fedlin.core import Central, Key, Mechanism, Vector
+from fedlin.core import Central, Key, Local, Mechanism, Vector
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Payload
 
 Memory = Any  # a pytree of arrays; None where nothing is remembered
 _NOISE = 0x7FFFFFFE  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
+_ENCODING = 0x7FFFFFFD  # and that of shared places apart from the coins that all clients toss together
 
 
 class Receive(Protocol):
@@ -62,6 +63,7 @@ class Link:
         tracks: Whether the receiver remembers. It then must not miss a message, and its memory is the sender's.
         full: The same memories with nothing left out of the message, which is how a link starts; None if it is itself.
         mechanism: What makes the value private, where something does.
+        shared: Whether it encodes with a key that all clients have: see `encoding_key`.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Link:
     tracks: bool = False
     full: "Link | None" = None
     mechanism: Mechanism | None = None
+    shared: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -123,6 +126,7 @@ def _plain(compressor: Compressor) -> Link:
         lossless=compressor.lossless,
         full=None if compressor.dense == compressor else _plain(compressor.dense),
         mechanism=mechanism,
+        shared=compressor.shared,
     )
 
 
@@ -167,6 +171,7 @@ def _error_feedback(compressor: Compressor) -> Link:
         check=compressor.check,
         lossless=compressor.lossless,
         full=None if compressor.dense == compressor else _error_feedback(compressor.dense),
+        shared=compressor.shared,
     )
 
 
@@ -232,6 +237,7 @@ def _difference(compressor: Compressor, alpha: float | None) -> Link:
         tracks=True,
         full=None if compressor.dense == compressor else _difference(compressor.dense, alpha),
         mechanism=compressor.mechanism,
+        shared=compressor.shared,
     )
 
 
@@ -263,6 +269,11 @@ def as_link(value: Link | Compressor, name: str) -> Link:
     raise ArgumentError(
         f"{name} = {value!r} is neither a link nor a compressor: give one such as top_k(10) or innovation(top_k(10))."
     )
+
+
+def encoding_key(encoder: Link | Compressor, local: Local, own: Key) -> Key:
+    """What a client's upload is encoded with: its `own` key, or the same for all clients where they draw together."""
+    return jax.random.fold_in(local.shared_key, _ENCODING) if encoder.shared else own
 
 
 def private(*uplinks: Link) -> tuple[Mechanism | None, ...]:

@@ -79,7 +79,7 @@ class Dense:
         """Any finite numbers will do."""
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["dim"])
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["dim", "shared"])
 @dataclass(frozen=True)
 class Sparse:
     """k values and the k places they belong to."""
@@ -87,6 +87,7 @@ class Sparse:
     values: jax.Array
     indices: jax.Array
     dim: int
+    shared: bool = False  # whether all clients of a round have the same places, which tell nothing of their data
 
     def decode(self) -> Vector:
         """The vector that is zero elsewhere."""
@@ -178,16 +179,52 @@ class Packed:
 
     def symbols(self) -> Symbols:
         """The codes, and the scale as it is."""
-        places = 1 << np.arange(self.bits - 1, -1, -1)
-        codes = _used_bits(self.codes, self.dim * self.bits).reshape(self.dim, self.bits) @ places
-        return Symbols(codes, 2**self.bits, 8 * array_bytes(self.scale))
+        return Symbols(_unpacked(self.codes, self.dim, self.bits), 2**self.bits, 8 * array_bytes(self.scale))
 
     def validate(self) -> None:
         """Refuse a code that stands for no level."""
-        flags = _used_bits(self.codes, self.dim * self.bits)
-        places = 1 << np.arange(self.bits - 1, -1, -1)
-        if np.any(flags.reshape(self.dim, self.bits) @ places > 2 * self.levels):
-            raise WireError(f"a packed payload has a code beyond the {2 * self.levels + 1} that there are.")
+        _check_codes(self.codes, self.dim, self.bits, self.levels)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "levels", "bound", "dtype"])
+@dataclass(frozen=True)
+class Grid:
+    """A code of a few bits for every entry, in steps that all share: entry = bound · (code - levels) / levels.
+
+    So the sum of many is in the sum of their codes.
+    """
+
+    codes: jax.Array
+    dim: int
+    levels: int
+    bound: float
+    dtype: str  # of the entries
+
+    @property
+    def bits(self) -> int:
+        """Of one code."""
+        return code_bits(self.levels)
+
+    def decode(self) -> Vector:
+        """Unpack the codes and scale them."""
+        codes = unpack_bits(self.codes, self.dim, self.bits)
+        return (codes - self.levels).astype(self.dtype) * (self.bound / self.levels)
+
+    def size(self) -> Size:
+        """⌈d · bits / 8⌉ bytes of codes."""
+        return Size(array_bytes(self.codes), 0)
+
+    def paper_bits(self) -> float:
+        """A whole number of bits a code."""
+        return self.dim * self.bits
+
+    def symbols(self) -> Symbols:
+        """The codes."""
+        return Symbols(_unpacked(self.codes, self.dim, self.bits), 2**self.bits, 0)
+
+    def validate(self) -> None:
+        """Refuse a code that stands for no level."""
+        _check_codes(self.codes, self.dim, self.bits, self.levels)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "dtype"])
@@ -218,8 +255,7 @@ class Powers:
     def symbols(self) -> Symbols:
         """Sign and exponent of every entry as one code."""
         bits = 1 + np.finfo(self.dtype).nexp
-        flags = _used_bits(self.codes, self.dim * bits).reshape(self.dim, bits)
-        return Symbols(flags @ (1 << np.arange(bits - 1, -1, -1)), 2**bits, 0)
+        return Symbols(_unpacked(self.codes, self.dim, bits), 2**bits, 0)
 
     def validate(self) -> None:
         """Refuse the exponent by which IEEE 754 writes infinity."""
@@ -303,6 +339,26 @@ def unpack_bits(packed: jax.Array, dim: int, bits: int) -> jax.Array:
 def array_bytes(array: Any) -> int:
     """The bytes of an array, concrete or abstract."""
     return int(np.prod(array.shape, dtype=np.int64)) * int(np.dtype(array.dtype).itemsize)
+
+
+def code_bits(levels: int) -> int:
+    """The bits of a code for -levels to levels.
+
+    >>> code_bits(1), code_bits(127), code_bits(128)
+    (2, 8, 9)
+    """
+    return max(2, ceil(log2(2 * levels + 1)))
+
+
+def _unpacked(codes: Any, dim: int, bits: int) -> NDArray[np.int64]:
+    """The codes, in NumPy."""
+    places = 1 << np.arange(bits - 1, -1, -1)
+    return np.asarray(_used_bits(codes, dim * bits).reshape(dim, bits) @ places)
+
+
+def _check_codes(codes: Any, dim: int, bits: int, levels: int) -> None:
+    if np.any(_unpacked(codes, dim, bits) > 2 * levels):
+        raise WireError(f"a packed payload has a code beyond the {2 * levels + 1} that there are.")
 
 
 def _used_bits(codes: Any, used: int) -> NDArray[np.uint8]:

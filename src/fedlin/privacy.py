@@ -55,6 +55,11 @@ def gaussian(
             f"compressor = {compressor} is not allowed with where='central': the mean of compressed uploads may move "
             "by more than that of clipped ones. Leave it out, or use where='local'."
         )
+    if compressor.shared:
+        raise ArgumentError(
+            f"compressor = {compressor} draws with a key that all clients have, and noise needs one's own: use "
+            "rand_k(k) without shared=True, or where='central' under secure sums."
+        )
     return _gaussian(clip, noise, central, compressor)
 
 

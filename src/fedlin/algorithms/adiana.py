@@ -14,6 +14,7 @@ from fedlin.algorithms.unbiased import unbiased
 from fedlin.checks import fraction, positive
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Scalar, Vector
+from fedlin.links import encoding_key
 
 _SECOND = 1 / 2  # θ₂
 
@@ -71,8 +72,8 @@ def adiana(
 
     def send_differences(state: AdianaClient, points: Points, local: Local) -> tuple[AdianaClient, Message]:
         first, second, draw = jax.random.split(local.key, 3)
-        here = compressor.encode(first, local.oracle.grad(points.at, draw) - state.h)
-        there = compressor.encode(second, local.oracle.grad(points.w, draw) - state.h)
+        here = compressor.encode(encoding_key(compressor, local, first), local.oracle.grad(points.at, draw) - state.h)
+        there = compressor.encode(encoding_key(compressor, local, second), local.oracle.grad(points.w, draw) - state.h)
         return AdianaClient(state.h + alpha * there.decode()), Points(here, there)
 
     def step(state: AdianaServer, means: Points, central: Central) -> AdianaServer:

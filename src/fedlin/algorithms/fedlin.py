@@ -14,7 +14,7 @@ from fedlin.algorithms.factory import factory
 from fedlin.checks import true_or_false
 from fedlin.compressors import Compressor, identity
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
-from fedlin.links import Link, Memory, as_link, private
+from fedlin.links import Link, Memory, as_link, encoding_key, private
 from fedlin.payloads import decode
 
 
@@ -162,7 +162,7 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
             x = state.x + move
         draw, encode = jax.random.split(local.key)
         grad = local.oracle.full(x) if same_batch else local.oracle.grad(x, draw)
-        h, rho = uplink.send(encode, state.rho, grad)  # lines 11-12
+        h, rho = uplink.send(encoding_key(uplink, local, encode), state.rho, grad)  # lines 11-12
         return state._replace(x=x, grad=grad, rho=rho, model_move=memory), h
 
     def average_gradients(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
@@ -178,7 +178,8 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
             x = local.descend(state.x, shift=g, anchor=state.x)
         else:
             x = local.descend(state.x, shift=g - state.grad)  # line 5
-        move, rho = model_uplink.send(local.key, state.model_rho, x - state.x)  # line 7
+        key = encoding_key(model_uplink, local, local.key)
+        move, rho = model_uplink.send(key, state.model_rho, x - state.x)  # line 7
         kept = state.x if links.as_moves else None
         return state._replace(x=kept, grad=None, g=memory, model_rho=rho), move
 

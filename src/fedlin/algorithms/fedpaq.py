@@ -8,7 +8,7 @@ from fedlin.algorithms.factory import factory
 from fedlin.algorithms.model_only import ModelOnly
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
-from fedlin.links import plain, private
+from fedlin.links import encoding_key, plain, private
 
 
 @factory()
@@ -29,7 +29,7 @@ def fedpaq(compressor: Compressor) -> Algorithm[ModelOnly, None]:
     link = plain(compressor)
 
     def move_locally(state: None, x: Vector, local: Local) -> tuple[None, Message]:
-        return None, link.send(local.key, None, local.descend(x) - x)[0]
+        return None, link.send(encoding_key(link, local, local.key), None, local.descend(x) - x)[0]
 
     def average_moves(state: ModelOnly, move: Vector, central: Central) -> ModelOnly:
         return ModelOnly(state.x + link.receive(None, move, central)[0])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
-from fedlin.links import Link, Memory, private
+from fedlin.links import Link, Memory, encoding_key, private
 
 
 class LinkedServer(NamedTuple):
@@ -27,7 +27,7 @@ def linked_descent(name: str, link: Link, in_full: bool) -> Algorithm[LinkedServ
     def phases(link: Link) -> tuple[Phase[LinkedServer, LinkedClient], ...]:
         def send_gradient(state: LinkedClient, x: Vector, local: Local) -> tuple[LinkedClient, Message]:
             draw, encode = jax.random.split(local.key)
-            payload, memory = link.send(encode, state.h, local.oracle.grad(x, draw))
+            payload, memory = link.send(encoding_key(link, local, encode), state.h, local.oracle.grad(x, draw))
             return LinkedClient(memory), payload
 
         def step(state: LinkedServer, message: Vector, central: Central) -> LinkedServer:

@@ -15,6 +15,7 @@ from fedlin.algorithms.unbiased import unbiased
 from fedlin.checks import fraction, positive
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Scalar, Vector
+from fedlin.links import encoding_key
 
 
 class SecondModel(NamedTuple):
@@ -94,7 +95,7 @@ def locodl(
         second = roll(SecondModel(before.x + pace * mean, before.v + dual * mean), local.eta, steps)
         # ∇f_i(x) - νx as a pull of strength -ν towards zero.
         x = local.descend(x, shift=-u, pull=-weight(x), center=jnp.zeros_like(x), steps=steps)
-        payload = compressor.encode(local.key, x - second.x)
+        payload = compressor.encode(encoding_key(compressor, local, local.key), x - second.x)
         return LocodlClient(x, u, second, payload.decode()), payload
 
     def average(state: LocodlServer, message: Vector, central: Central) -> LocodlServer:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
+from fedlin.links import encoding_key
 
 
 class TrackedServer(NamedTuple):
@@ -43,7 +44,7 @@ def tracked_descent(
     def move_locally(state: TrackedClient, x: Vector, local: Local) -> tuple[TrackedClient, Message]:
         span = local.eta * local.tau.astype(x.dtype)  # η_i τ_i
         direction = (x - local.descend(x, shift=-state.delta)) / span
-        payload = compressor.encode(local.key, direction)
+        payload = compressor.encode(encoding_key(compressor, local, local.key), direction)
         return TrackedClient(state.delta, payload.decode()), (payload, span)
 
     def move(state: TrackedServer, message: tuple[Vector, Vector], central: Central) -> TrackedServer:

@@ -12,6 +12,7 @@ from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
 from fedlin.data import Recipe
 from fedlin.engines.federation import Evaluation, Policy
+from fedlin.engines.federation.secure_shares import LEAST, threshold_of
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
@@ -41,6 +42,7 @@ class RunConfig(Section):
     seed: Seed = 0
     dtype: Annotated[Literal["float32", "float64"], Field(description='"float32" or "float64"')] | None = None
     stop: Positive | None = None
+    secure: Annotated[bool, Field(description="true or false")] = False
 
     @model_validator(mode="after")
     def _size(self) -> Self:
@@ -99,6 +101,7 @@ class FederationSettings:
     seed: int = 0
     dtype: str | None = None  # None: that of `start`, or double precision
     stop: float | None = None
+    secure: bool = False  # whether the server learns sums of uploads alone
     policy: Policy = field(default_factory=Policy.everyone)
     weights: Mapping[str, float] = field(default_factory=dict)  # those that sites have to declare
     prepare: Recipe | None = None  # what is done with the columns of the sites' tables before the rounds
@@ -150,12 +153,28 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     plan = Plan([one.tau for one in numbers.values()], [one.eta for one in numbers.values()])
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
+    if run.secure:
+        _check_secure(policy, len(numbers))
     weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
     evaluation = None
     if "evaluation" in tables:
         evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())
     tables_read: dict[str, Any] = {"policy": policy, "weights": weights, "prepare": prepare, "evaluation": evaluation}
     return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), **tables_read)
+
+
+def _check_secure(policy: Policy, sites: int) -> None:
+    least = threshold_of(max(LEAST, sites))
+    if policy.needed(sites) < least:
+        raise DeployError(
+            f"run.secure = true needs rounds with at least {least} sites, and there are {sites} of which a round goes "
+            f"on with {policy.needed(sites)}: add sites, or raise policy.quorum."
+        )
+    if policy.norm_bound is None:
+        raise DeployError(
+            "run.secure = true needs policy.norm_bound, the largest norm of an upload: the scale of the sums follows "
+            "from it."
+        )
 
 
 def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:

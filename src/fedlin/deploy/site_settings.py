@@ -25,6 +25,7 @@ class LimitsConfig(Section):
     methods: Names | None = None
     runs: Names | None = None
     epsilon: Positive | None = None
+    secure: Annotated[bool, Field(description="true or false")] = False
     delta: Annotated[float, Field(gt=0, lt=1, description="a number between 0 and 1")] = 1e-6
 
 

@@ -11,6 +11,7 @@ rounds = 200
 {model}
 seed = 0
 # stop = 1e-10           # end once a round moves the model by no more than this
+# secure = true          # the server learns sums of uploads alone: from 3 sites on, with a norm_bound below
 
 [algorithm]              # any method of fedlin, with its arguments
 name = "fedlin"
@@ -49,6 +50,7 @@ requests = 1000          # of one round, repetitions not counted
 # runs = []              # ids of the runs that are approved, as refusals name them; any, one at a time, unless given
 # epsilon = 4.0          # privacy spent by all runs together, against the server; methods without noise are refused
 # delta = 1e-6
+# secure = true          # take part in runs alone whose server learns nothing but sums of uploads
 """
 
 START = "start.npy"

@@ -7,6 +7,7 @@ covers the signature of its request. Keys are RSA, signatures PSS with SHA-256.
 """
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +52,11 @@ class Signer:
 
     def sign(self, context: Context, message: bytes) -> bytes:
         """The signature of a message."""
-        return self._key.sign(context.statement(message), _PADDING, _DIGEST)
+        return self.sign_statement(context.statement(message))
+
+    def sign_statement(self, statement: bytes) -> bytes:
+        """The signature of any bytes."""
+        return self._key.sign(statement, _PADDING, _DIGEST)
 
 
 class Sender:
@@ -84,12 +89,55 @@ class Sender:
 
     def check(self, context: Context, message: bytes, signature: bytes) -> None:
         """Refuse a message that this sender did not sign."""
+        if not self.signed(context.statement(message), signature):
+            raise WireError(f"{self.name} did not sign this message for this site, job and phase.")
+
+    def signed(self, statement: bytes, signature: bytes) -> bool:
+        """Whether this sender signed these bytes."""
         if self._key is None:
             raise WireError(f"the message came without a certificate of {self.name}.")
         try:
-            self._key.verify(signature, context.statement(message), _PADDING, _DIGEST)
-        except InvalidSignature as cause:
-            raise WireError(f"{self.name} did not sign this message for this site, job and phase.") from cause
+            self._key.verify(signature, statement, _PADDING, _DIGEST)
+        except InvalidSignature:
+            return False
+        return True
+
+
+class KitIdentity:
+    """A site's identity in secure sums: the certificate and key of its startup kit.
+
+    Args:
+        startup: The kit's folder of keys.
+        name: The site's name.
+        sites: The names of all sites of the run; a certificate alone makes nobody one of them.
+    """
+
+    def __init__(self, startup: Path, name: str, sites: Collection[str]) -> None:
+        self.name = name
+        self._signer = Signer(startup, "client")
+        self._root = (startup / "rootCA.pem").read_bytes()
+        self._sites = frozenset(sites)
+        self._known: dict[tuple[str, bytes], Sender] = {}
+
+    @property
+    def certificate(self) -> bytes:
+        """As PEM."""
+        return self._signer.certificate
+
+    def sign(self, statement: bytes) -> bytes:
+        """By the kit's key."""
+        return self._signer.sign_statement(statement)
+
+    def check(self, name: str, certificate: bytes, statement: bytes, signature: bytes) -> None:
+        """Raise a `WireError` unless the site of this name, certified by the federation's authority, signed."""
+        if name not in self._sites:
+            raise WireError(f"{name} is not a site of this run.")
+        sender = self._known.get((name, certificate)) or Sender(self._root, name)
+        if not sender.known:
+            sender.introduce(certificate)
+            self._known[name, certificate] = sender
+        if not sender.signed(statement, signature):
+            raise WireError(f"{name} did not sign this.")
 
 
 def issued(certificate: bytes, root: bytes) -> Certificate:

@@ -83,7 +83,8 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
         _log.info("preparing took %d bytes up and %d down", prepared.bytes_up, prepared.bytes_down)
     dtype = np.dtype(settings.dtype or ("float64" if start is None else start.dtype))
     size = start.size if start is not None else dim
-    write_limit(kit, max(wire.TEXT_LIMIT, Handshake(settings.algorithm, size or 0, dtype).largest_upload))
+    handshake = Handshake(settings.algorithm, size or 0, dtype, settings.secure)
+    write_limit(kit, max(wire.TEXT_LIMIT, handshake.largest_upload))
     try:
         return serve(
             settings.algorithm,
@@ -102,6 +103,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             name=settings.name or "",
             evaluation=settings.evaluation,
             audit=trail,
+            secure=settings.secure,
         )
     except OtherRunError as error:
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
@@ -183,7 +185,7 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
 def load_client(name: str, kit: Path, settings: FederationSettings) -> Client:
     """The client of a site: `problem()` in its client.py gives its data and its loss."""
     own = _run_file(name, kit, "problem")
-    return _client(own, own["problem"](), kit, settings, 1.0)
+    return _client(name, own, own["problem"](), kit, settings, 1.0)
 
 
 def load_table_client(name: str, kit: Path, settings: FederationSettings) -> TableClient:
@@ -194,7 +196,7 @@ def load_table_client(name: str, kit: Path, settings: FederationSettings) -> Tab
     table = own["table"]()
 
     def build(preparation: Preparation) -> Client:
-        return _client(own, own["problem"](preparation), kit, settings, float(table.rows))
+        return _client(name, own, own["problem"](preparation), kit, settings, float(table.rows))
 
     return TableClient(table, build, folder=kit / STATE, audit=AuditTrail(kit))
 
@@ -211,7 +213,14 @@ def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
     return own
 
 
-def _client(own: dict[str, Any], problem: Problem, kit: Path, settings: FederationSettings, weight: float) -> Client:
+def _client(
+    name: str, own: dict[str, Any], problem: Problem, kit: Path, settings: FederationSettings, weight: float
+) -> Client:
+    identity = None
+    if settings.secure:
+        from fedlin.transports.signatures import KitIdentity  # needs cryptography
+
+        identity = KitIdentity(kit / "startup", name, settings.sites)
     return Client(
         settings.algorithm,
         problem,
@@ -221,4 +230,6 @@ def _client(own: dict[str, Any], problem: Problem, kit: Path, settings: Federati
         evaluation_weight=own.get("TEST_ROWS", 1.0),
         on_model=lambda x: write_model(kit / MODEL, x),
         audit=AuditTrail(kit),
+        identity=identity,
+        sites=len(settings.sites),
     )

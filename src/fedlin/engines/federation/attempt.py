@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from fedlin.engines.federation import wire
-from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update
+from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update, update_from_mean
 from fedlin.engines.federation.policy import is_power_of_two
 from fedlin.engines.federation.replies import SortedReplies, refusal, sort_uploads
 from fedlin.engines.federation.secret import fresh
@@ -52,6 +52,14 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     norms: dict[str, dict[str, float]] = {}
     eager = session.policy.quorum is not None and session.policy.eager
     due = [name for name in asked if session.policy.is_due(session.roster[name].absences)]
+    secure = None
+    if session.secure is not None:
+        from fedlin.engines.federation.secure_exchange import MaskedPhase, open_attempt  # needs cryptography
+
+        secure = open_attempt(session, session.secure, asked, needed, eager, opening)
+        asked = [name for name in asked if name in secure.names]
+        if len(asked) < needed:
+            return None
     for number, shape in enumerate(session.handshake.shapes.opening if opening else session.handshake.shapes.later):
         message = broadcast(algorithm, opening, number)(server)
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
@@ -62,9 +70,15 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
         for name in asked:
             one = session.roster[name]
             numbers = (one.index, session.seed, int(tau[one.index]), float(eta[one.index]))
-            tasks[name] = wire.write_task(header, Task(bytes.fromhex(bases[name]), *numbers, one.rejections), body)
-        replies = session.ask(shape.name, tasks, needed if eager else None, due)
-        found = sort_uploads(replies, shape.up, session.policy.norm_bound)
+            tasks[name] = Task(bytes.fromhex(bases[name]), *numbers, one.rejections)
+        if secure is None:
+            messages = {name: wire.write_task(header, task, body) for name, task in tasks.items()}
+            states = {name: wire.identify(message) for name, message in messages.items()}
+            replies = session.ask(shape.name, messages, needed if eager else None, due)
+            found = sort_uploads(replies, shape.up, session.policy.norm_bound)
+        else:
+            states = {name: wire.name_state(header, task, body) for name, task in tasks.items()}
+            found = secure.collect(MaskedPhase(header, shape.name, shape.up, tasks, states, body), needed, eager, due)
         if found.diverged:
             raise Diverged
         session.reject(found.rejected)
@@ -78,11 +92,12 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
         server = _average(session, server, found, shape.up, eta, opening, number)
         measure = gradient_norm(algorithm, opening, number)
         gradient = gradient if measure is None else float(measure(server))
-        asked = list(found.uploads)
-        bases.update({name: wire.identify(tasks[name]).hex() for name in asked})
+        left = found.states or states
+        bases.update({name: left[name].hex() for name in found.uploads})
         gradients += found.calls
-        bytes_up += len(asked) * size(shape.up).total
-        bytes_down += len(asked) * size(shape.down).total
+        bytes_up += len(found.uploads) * found.upload_bytes
+        bytes_down += len(found.uploads) * size(shape.down).total
+        asked = [name for name in found.uploads if secure is None or name in secure.names]
     session.faults.clear(progress.round, dict.fromkeys(asked))
     return PlayedRound(server, bases, asked, gradient, gradients, bytes_up, bytes_down, norms)
 
@@ -118,18 +133,15 @@ def _average(
     session: Session, server: Any, found: SortedReplies, like: Any, eta: Any, opening: bool, number: int
 ) -> Any:
     roster, dtype = session.roster, session.handshake.dtype
+    present = np.array([name in found.uploads for name in roster.active])
+    steps = np.array([eta[roster[name].index] for name in roster.active], dtype)
+    weights = roster.weights.astype(dtype)
+    place = (np.uint32(session.seed), np.int32(session.progress.round))
+    if session.secure is not None:
+        program = update_from_mean(session.algorithm, opening, number)
+        return program(server, found.mean, weights, present, steps, *place)
     nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
     rows = [found.uploads.get(name, nothing) for name in roster.active]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    present = np.array([name in found.uploads for name in roster.active])
-    steps = np.array([eta[roster[name].index] for name in roster.active], dtype)
-    return update(session.algorithm, opening, number)(
-        server,
-        stacked,
-        roster.weights.astype(dtype),
-        present,
-        steps,
-        np.uint32(session.seed),
-        np.int32(session.progress.round),
-        fresh(session.secret, wire.pack(stacked)) if session.secret else (),
-    )
+    secret = fresh(session.secret, wire.pack(stacked)) if session.secret else ()
+    return update(session.algorithm, opening, number)(server, stacked, weights, present, steps, *place, secret)

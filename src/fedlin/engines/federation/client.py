@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from os import PathLike
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,10 @@ from fedlin.engines.requirements import check_oracle
 from fedlin.errors import ArgumentError, WireError
 from fedlin.precision import precision
 from fedlin.problems.problem import Problem
+
+if TYPE_CHECKING:
+    from fedlin.engines.federation.secure_client import SecureAnswers
+    from fedlin.identities import Identity
 
 Evaluate = Callable[[NDArray[Any]], Mapping[str, float]]
 _log = logging.getLogger(__name__)
@@ -51,6 +55,10 @@ class Client:
         evaluation_weight: What these numbers count in the mean over all sites, such as the number of rows they are of.
         on_model: Called with the model of a run that is over.
         audit: Where to write down what is asked of the site.
+        identity: Where the server is to learn sums of uploads alone, what the site signs its keys with, such as
+            `fedlin.identities.SiteIdentity.generate` makes. The site then sends no upload without a mask.
+        sites: With an identity, how many sites the federation has: the site takes no part in a sum over two thirds of
+            them or fewer.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -72,13 +80,15 @@ class Client:
         evaluation_weight: float = 1.0,
         on_model: Callable[[NDArray[Any]], object] | None = None,
         audit: AuditTrail | None = None,
+        identity: "Identity | None" = None,
+        sites: int = 3,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
                 f"problem = {problem!r} is not allowed: a site gives a problem with one client, its own."
             )
         check_oracle(algorithm, problem)
-        self.handshake = Handshake(algorithm, problem.dim, problem.dtype)
+        self.handshake = Handshake(algorithm, problem.dim, problem.dtype, identity is not None)
         self.problem = problem
         self.weight = positive("weight", weight)
         self.folder = None if folder is None else open_folder(folder, 0o700)
@@ -90,6 +100,7 @@ class Client:
         self.audit = audit
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
+        self._secure = None if identity is None else self._secure_answers(identity, sites)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
@@ -102,13 +113,17 @@ class Client:
         header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
         try:
             header, rest = wire.read_message(payload)
+            secure = self._secure
             answer = {
                 Kind.HELLO: self._greet,
                 Kind.BEGIN: self._begin,
                 Kind.TASK: self._work,
                 Kind.EVALUATE: self._evaluate,
                 Kind.FINAL: self._receive,
+                **({} if secure is None else dict.fromkeys(secure.kinds, secure.answer)),
             }.get(header.kind)
+            if secure is not None and header.kind == Kind.TASK:
+                raise WireError("this site sends no upload without a mask, and was asked for one.")
             if answer is None:
                 raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
             with precision(self.handshake.dtype):
@@ -117,6 +132,11 @@ class Client:
             reply = refusal_reply(header, request, error)
         record_request(self.audit, header, phase, request, reply)
         return reply
+
+    def _secure_answers(self, identity: "Identity", sites: int) -> "SecureAnswers":
+        from fedlin.engines.federation.secure_client import SecureAnswers  # needs cryptography
+
+        return SecureAnswers(self.handshake, identity, self.weight, sites, self.folder, self._work)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
@@ -161,7 +181,7 @@ class Client:
         if base is None:
             return wire.write_reply(header._replace(kind=Kind.LOST), ReplyHeader(request, 0))
         self.ledger.count(header.round, self.limits)
-        self.ledger.spend(self.handshake.algorithm, header.phase, self.limits)
+        self.ledger.spend(self.handshake.algorithm, header.phase, self.limits, self.handshake.secure)
         program = ClientProgram(self.problem.objective, self.problem.sampling)
         run = work(self.handshake.algorithm, header.opening, header.phase, program)
         data, noise = self._data

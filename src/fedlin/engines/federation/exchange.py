@@ -11,7 +11,10 @@ from fedlin.engines.federation.wire import Kind, ReplyHeader
 from fedlin.errors import WireError
 from fedlin.transports.transport import Transport
 
-ANSWERS = (Kind.GREETING, Kind.BEGUN, Kind.UPLOAD, Kind.METRICS, Kind.RECEIVED)
+ANSWERS = (
+    *(Kind.GREETING, Kind.BEGUN, Kind.UPLOAD, Kind.METRICS, Kind.RECEIVED),
+    *(Kind.OFFERED, Kind.DEALT, Kind.MASKED, Kind.CONFIRMED, Kind.UNMASKED),
+)
 UNKNOWN = 1.0  # seconds an answer is taken to need where none has come yet
 MARGIN = 0.1  # seconds more than an answer took the last time, at least
 REMEMBERED = 16  # requests to each client whose late answers tell how long it takes

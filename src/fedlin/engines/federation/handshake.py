@@ -29,6 +29,7 @@ class Handshake:
     algorithm: Algorithm[Any, Any]
     dim: int
     dtype: np.dtype[Any]
+    secure: bool = False  # whether the server learns sums of uploads alone
 
     def __post_init__(self) -> None:
         recipe = self.algorithm.recipe
@@ -40,19 +41,25 @@ class Handshake:
                 f"federation knows all of it: give {open_numbers[0]}= when building the algorithm."
             )
         self.algorithm.check(self.dim)
+        if self.secure:
+            from fedlin.engines.federation.secure_encoding import check_structure
+
+            for phase in (*self.shapes.opening, *self.shapes.later):
+                check_structure(phase.name, phase.up)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """The terms in plain values, by name."""
         recipe = self.algorithm.recipe
         made = None if recipe is None else f"{recipe!r}{recipe.numbers!r}"
-        return {
+        facts = {
             "protocol": VERSION,
             "algorithm": self.algorithm.name,
             "recipe": made,
             "dimension": self.dim,
             "precision": self.dtype.name,
         }
+        return {**facts, "secure": True} if self.secure else facts
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -68,7 +75,12 @@ class Handshake:
     @property
     def largest_upload(self) -> int:
         """The bytes of the longest upload of any phase."""
-        return max(size(phase.up).total for phase in (*self.shapes.opening, *self.shapes.later))
+        uploads = [phase.up for phase in (*self.shapes.opening, *self.shapes.later)]
+        if self.secure:
+            from fedlin.engines.federation.secure_encoding import masked_size
+
+            return max(map(masked_size, uploads))
+        return max(size(upload).total for upload in uploads)
 
     def phase(self, opening: bool, number: int) -> PhaseShape:
         """What phase `number` sends, in the first round of a run or in a later one."""

@@ -32,6 +32,7 @@ class Limits:
         epsilon: The privacy budget ε against the server, of all runs together: a new run does not reset it. A method
             that leaves uploads without noise of the site's own is then refused.
         delta: δ of that budget.
+        secure: Whether to take part in runs alone whose server learns nothing but sums of uploads.
 
     >>> Limits(tau=100).check("tau", 500)
     Traceback (most recent call last):
@@ -47,6 +48,7 @@ class Limits:
     runs: tuple[str, ...] | None = None
     epsilon: float | None = None
     delta: float = 1e-6
+    secure: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tau", "rounds", "requests"):
@@ -74,18 +76,22 @@ class Limits:
             raise WireError(f"run {run.hex()} is not one that this site's owner has approved.")
         for name in ("rounds", "tau", "eta"):
             self.check(name, plan.get(name, 0))
+        if self.secure and plan.get("secure") is not True:
+            raise WireError("this site takes part in secure sums alone: set secure = true for the run.")
         method = algorithm.name if algorithm.recipe is None else algorithm.recipe.build.__name__
         if self.methods is not None and method not in self.methods:
             raise WireError(f"the method {method} is not one of this site's: {', '.join(self.methods)}.")
         if self.epsilon is not None:
             for phase in range(len(algorithm.phases)):
-                noise_of(algorithm, phase)
+                noise_of(algorithm, phase, plan.get("secure") is True)
 
 
-def noise_of(algorithm: Algorithm[Any, Any], phase: int) -> float:
-    """The noise multiplier z with which a client itself hides what it uploads in this phase."""
+def noise_of(algorithm: Algorithm[Any, Any], phase: int, secure: bool = False) -> float:
+    """The noise multiplier z with which clients hide what they upload in this phase: each by itself, or all together
+    in a secure sum.
+    """
     mechanism: Mechanism | None = dict(enumerate(algorithm.mechanisms)).get(phase)
-    if mechanism is None or mechanism.central:
+    if mechanism is None or (mechanism.central and not secure):
         raise WireError(
             f"{algorithm.name} uploads without noise of the site's own in phase {phase}, and this site has a privacy "
             "budget: put fedlin.privacy.gaussian(clip, noise) on every uplink."
@@ -173,11 +179,11 @@ class Ledger:
             with open(self._counts, "a", encoding="ascii", opener=private) as file:
                 file.write(f"{number}\n")
 
-    def spend(self, algorithm: Algorithm[Any, Any], phase: int, limits: Limits) -> None:
+    def spend(self, algorithm: Algorithm[Any, Any], phase: int, limits: Limits, secure: bool = False) -> None:
         """An upload of this phase is about to be made."""
         if limits.epsilon is None:
             return
-        after = self.spent + noise_of(algorithm, phase) ** -2
+        after = self.spent + noise_of(algorithm, phase, secure) ** -2
         if after > most_releases(limits.epsilon, limits.delta):
             raise WireError(f"this site's privacy budget of epsilon = {limits.epsilon} is spent.")
         self.spent = after

@@ -81,3 +81,22 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
         return server_step(phase, keys, server, mean, weighting, totals.eta)
 
     return jax.jit(run)
+
+
+@cache
+def update_from_mean(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+    """The compiled function (server, mean, …) -> server, where no single upload is known.
+
+    Noise for privacy is in the mean already, so that the server, which scales its own by the largest weight, adds none.
+    """
+    phase = _phase(algorithm, opening, number)
+
+    def run(
+        server: State, mean: Message, weights: Vector, present: Vector, eta: Vector, seed: Scalar, round_index: Scalar
+    ) -> State:
+        keys = phase_keys(jax.random.key(seed), round_index, number)
+        totals = total(weights, eta)
+        weighting = weigh(weights, totals, present)._replace(largest=jnp.zeros((), weights.dtype))
+        return server_step(phase, keys, server, mean, weighting, totals.eta)
+
+    return jax.jit(run)

@@ -11,7 +11,7 @@ from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.wire import Kind
 from fedlin.errors import NotFiniteError, WireError
-from fedlin.payloads import Sparse, decode, is_payload
+from fedlin.payloads import Sparse, decode, is_payload, size
 
 
 class Refusal(NamedTuple):
@@ -47,6 +47,9 @@ class SortedReplies(NamedTuple):
     rejected: dict[str, str]  # why an upload was not accepted
     refused: dict[str, Refusal]  # why a client did not accept the request
     diverged: bool  # all that came was not finite
+    upload_bytes: int  # of one
+    mean: Message = None  # of the uploads, where it alone is known
+    states: Mapping[str, bytes] | None = None  # where each left its client, if not by what was asked just now
 
 
 def sort_uploads(replies: Mapping[str, Reply], like: Message, norm_bound: float | None) -> SortedReplies:
@@ -73,7 +76,7 @@ def sort_uploads(replies: Mapping[str, Reply], like: Message, norm_bound: float 
         uploads[name], norms[name] = upload, norm
         calls += reply.header.calls
     diverged = infinite > 0 and infinite == len(replies)
-    return SortedReplies(uploads, norms, calls, lost, rejected, refused, diverged)
+    return SortedReplies(uploads, norms, calls, lost, rejected, refused, diverged, size(like).total)
 
 
 def _norm(upload: Message) -> float:

@@ -19,7 +19,7 @@ def secret_words(given: bytes | None, algorithm: Algorithm[Any, Any], folder: Pa
     """The secret as given; else one of its own where the algorithm has this side add noise, and none elsewhere."""
     if given is None:
         noised = any(mechanism is not None and mechanism.central == central for mechanism in algorithm.mechanisms)
-        given = _own_secret(folder) if noised else b""
+        given = own_secret(folder) if noised else b""
     return words(given)
 
 
@@ -28,7 +28,7 @@ def fresh(secret: Words, about: bytes) -> Words:
     return (*secret, *words(wire.identify(about))) if secret else ()
 
 
-def _own_secret(folder: Path | None) -> bytes:
+def own_secret(folder: Path | None) -> bytes:
     """The secret kept in `folder`, drawn from the operating system the first time; a passing one without a folder."""
     if folder is None:
         return os.urandom(LENGTH)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fedlin.audit import AuditTrail
-from fedlin.checks import finite, positive, positive_integer
+from fedlin.checks import finite, positive, positive_integer, true_or_false
 from fedlin.core import Algorithm
 from fedlin.engines.checkpoint import digest, open_folder
 from fedlin.engines.federation.central_metrics import central_metrics
@@ -64,6 +64,7 @@ def serve(
     test: Any = None,
     every: int = 1,
     model: Problem | None = None,
+    secure: bool = False,
 ) -> FederationResult:
     """Run the rounds of a federation with the clients a transport reaches.
 
@@ -92,6 +93,9 @@ def serve(
         test: What they are taken on.
         every: Rounds from one such evaluation to the next.
         model: A problem whose `model` the metrics take, such as `from_loss` with any data; flat models unless given.
+        secure: Whether the server is to learn the weighted sum of each phase's uploads and nothing of one of them, from
+            clients that have an `identity`. Needs at least 3 clients, a policy with a `norm_bound`, and uploads that
+            add up: dense ones, rand_k(k, shared=True) or quantize(levels, bound=...).
 
     Returns:
         The model, what every round cost, who was counted and what happened. A run that diverges goes back to the model
@@ -127,7 +131,8 @@ def serve(
         raise ArgumentError(f"expect = {expect!r} is not allowed: give a number of clients, or a list of their names.")
     if expect is not None and not isinstance(expect, Sequence):
         positive_integer("expect", expect)
-    handshake = Handshake(algorithm, start.size, start.dtype)
+    sums = _secure_sums(policy) if true_or_false("secure", secure) else None
+    handshake = Handshake(algorithm, start.size, start.dtype, secure)
     identity = {
         "contract": json.dumps(handshake.facts),
         "seed": str(check_seed(seed)),
@@ -154,6 +159,7 @@ def serve(
             RoundLog(place, audit),
             checkpoints,
             progress or ServerState.start(algorithm, start, Roster()),
+            secure=sums,
         )
         if progress is None:
             register(session)
@@ -161,11 +167,28 @@ def serve(
             session.round_log.resume(progress.round)
             session.round_log.note("resumed", progress.round, rounds=rounds)
             greet_again(session)
+        if sums is not None:
+            from fedlin.engines.federation.secure_exchange import check_sites
+
+            check_sites(session)
         evaluator = FederationEvaluator(session, evaluation, place, None if central is None else central.names[0])
         status = play_rounds(session, Membership(session, place), evaluator, stop, on_round, central)
         if status in ("done", "stopped"):
             evaluator.deliver()
         return _result(session, evaluator, status)
+
+
+def _secure_sums(policy: Policy) -> Any:
+    try:
+        from fedlin.engines.federation.secure_exchange import SecureSums
+    except ModuleNotFoundError as cause:
+        raise ArgumentError("secure = True needs cryptography: pip install 'fedlin[secure]'.") from cause
+    if policy.norm_bound is None:
+        raise ArgumentError(
+            "secure = True needs policy.norm_bound, from which the scale of the sums follows: give the largest norm "
+            "that an upload may have, such as Policy.everyone(norm_bound=1e3)."
+        )
+    return SecureSums()
 
 
 def _result(session: Session, evaluator: FederationEvaluator, status: Status) -> FederationResult:

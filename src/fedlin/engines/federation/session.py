@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from fedlin.engines.federation.secret import Words
 from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
 from fedlin.engines.federation.upload_norms import UploadNorms
 from fedlin.plan import Plan
+
+if TYPE_CHECKING:
+    from fedlin.engines.federation.secure_exchange import SecureSums
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Session:
     checkpoints: ServerCheckpoints
     progress: ServerState
     norms: UploadNorms = field(default_factory=UploadNorms)
+    secure: "SecureSums | None" = None  # where the server learns sums of uploads alone
 
     def __post_init__(self) -> None:
         self.faults = Faults(self.round_log)

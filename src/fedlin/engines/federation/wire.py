@@ -59,6 +59,17 @@ class Kind(IntEnum):
     PREPARE = 14  # down: what becomes of the columns
     SUMMARY = 15
     PREPARED = 16
+    KEYS = 17  # down: offer keys for an attempt at a round
+    SHARES = 18  # down: the keys of all; deal shares of your secrets
+    MASK = 19  # down: one phase, whose upload is to be masked
+    CONFIRM = 20  # down: sign whose uploads arrived
+    UNMASK = 21  # down: give your shares of what is to be taken off the sum
+    OFFERED = 22
+    DEALT = 23
+    MASKED = 24
+    CONFIRMED = 25
+    UNMASKED = 26
+    UNFIT = 27  # the upload is not finite or beyond the bound, and was not sent
 
 
 _KINDS = frozenset(Kind)
@@ -113,8 +124,10 @@ def _checksum(head: Buffer, first: Buffer, rest: int) -> int:
     return zlib.crc32(_SUM.pack(rest), zlib.crc32(first, zlib.crc32(head)))
 
 
-def read_message(message: bytes) -> tuple[Header, memoryview]:
+def read_message(message: bytes, *, own: bool = False) -> tuple[Header, memoryview]:
     """The header of a message and what follows it, if the message is whole and of this version.
+
+    One's `own` message is whole, and its checksum is not looked at.
 
     >>> header, rest = read_message(write_message(Header(Kind.BEGUN, b"12345678", round=3), b"body"))
     >>> header.round, bytes(rest)
@@ -129,7 +142,7 @@ def read_message(message: bytes) -> tuple[Header, memoryview]:
     if version != VERSION:
         raise WireError(f"the message is of version {version} and this side speaks {VERSION}: install the same fedlin.")
     (checksum,) = _SUM.unpack_from(view, _HEAD.size)
-    if checksum != _checksum(view[: _HEAD.size], view[HEADER:PREFIX], zlib.crc32(view[PREFIX:])):
+    if not own and checksum != _checksum(view[: _HEAD.size], view[HEADER:PREFIX], zlib.crc32(view[PREFIX:])):
         raise WireError("the message was damaged on the way: its checksum does not match.")
     if kind not in _KINDS or opening > 1 or number >= 2**31:
         raise WireError(f"the header says kind {kind}, opening {opening}, round {number}: one is out of range.")
@@ -160,6 +173,24 @@ def write_task(header: Header, task: Task, body: bytes) -> bytes:
     message = Digested(b"".join((head, _SUM.pack(checksum), fields, body)))
     message.digest = combined_digest(message, sums.digest)
     return message
+
+
+def name_state(header: Header, task: Task, body: bytes | memoryview) -> bytes:
+    """Eight bytes that name the state a task leads to, whatever else is said in the message that brings it."""
+    return hashlib.sha256(_head(header) + _TASK.pack(*task) + body_digest(body)).digest()[:8]
+
+
+_latest_body: tuple[bytes | memoryview, bytes] = (b"", hashlib.sha256().digest())  # a body, and its digest
+
+
+def body_digest(body: bytes | memoryview) -> bytes:
+    """SHA-256 of a body; that of one that is asked for again and again is found once."""
+    global _latest_body
+    known = _latest_body
+    if body is not known[0]:
+        known = body, hashlib.sha256(body).digest()
+        _latest_body = known
+    return known[1]
 
 
 def read_task(rest: memoryview) -> tuple[Task, memoryview]:

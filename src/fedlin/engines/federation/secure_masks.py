@@ -1,0 +1,60 @@
+"""Masks: streams of uniform whole numbers that two ends derive from one secret, and whole numbers that stand for reals.
+
+A key follows from a secret and a context by HKDF (RFC 5869, SHA-256), a stream from the key by ChaCha20 (RFC 8439). A
+key makes one stream, so that the nonce is zero.
+"""
+
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+Words = NDArray[np.unsignedinteger[Any]]
+PIECE = 1 << 16  # bytes of a stream that are made at a time
+_ZEROS = memoryview(bytes(PIECE))
+LARGEST = 1 << 62  # of a sum of fixed-point numbers, so that no sum of 64 bits can overflow
+
+
+def derive_key(secret: bytes, purpose: str, context: bytes) -> bytes:
+    """32 bytes that follow from a secret, for one purpose in one context."""
+    return HKDF(SHA256(), 32, salt=None, info=purpose.encode() + b"\0" + context).derive(secret)
+
+
+def add_mask(total: Words, key: bytes, *, subtract: bool = False) -> None:
+    """Add the stream of a key to whole numbers in place, modulo 2^b, or take it off again.
+
+    >>> words = np.arange(3, dtype=np.uint64)
+    >>> add_mask(words, bytes(32))
+    >>> add_mask(words, bytes(32), subtract=True)
+    >>> words.tolist()
+    [0, 1, 2]
+    """
+    stream, width = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor(), total.dtype.itemsize
+    combine = np.subtract if subtract else np.add
+    # Piece by piece through one small buffer: memory that is fresh every time costs more than the cipher.
+    buffer = bytearray(PIECE)
+    words = np.frombuffer(buffer, f"<u{width}")
+    for first in range(0, total.size, PIECE // width):
+        part = total[first : first + PIECE // width]
+        stream.update_into(_ZEROS[: part.nbytes], buffer)
+        combine(part, words[: part.size], out=part)
+
+
+def scale_exponent(sites: int, heaviest: float, bound: float) -> int:
+    """k such that whole numbers w_i u_ij 2^k, |u_ij| ≤ `bound`, of so many sites add up to at most 2⁶².
+
+    >>> k = scale_exponent(10, 3.0, 100.0)
+    >>> 10 * 3.0 * 100.0 * 2.0**k <= LARGEST < 10 * 3.0 * 100.0 * 2.0 ** (k + 1)
+    True
+    """
+    fraction, exponent = np.frexp(sites * heaviest * bound)
+    return 62 - int(exponent) + int(fraction == 0.5)
+
+
+def to_signed(sums: Words) -> NDArray[np.signedinteger[Any]]:
+    """Whole numbers modulo 2^b as those between -2^(b-1) and 2^(b-1)."""
+    return sums.view(f"i{sums.dtype.itemsize}")
