@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fedlin import data, privacy, problems, theory
+from fedlin import aggregation, attacks, data, privacy, problems, theory
 from fedlin.algorithms import (
     adiana,
     compressed,
@@ -78,6 +78,8 @@ __all__ = [
     "Result",
     "Stop",
     "adiana",
+    "aggregation",
+    "attacks",
     "cast",
     "client_optimizer",
     "clipped",

@@ -156,6 +156,10 @@ class Mechanism(NamedTuple):
     central: bool
 
 
+# (decoded uploads stacked along clients, the clients' numbers, which of them count, key) to the uploads as they arrive
+Tamper = Callable[[Message, Vector, Vector, Key], Message]
+
+
 @dataclass(frozen=True)
 class Phase(Generic[S, C]):
     """Broadcast, compute, average, update. The upload reaches `server` decoded and averaged.
@@ -166,6 +170,8 @@ class Phase(Generic[S, C]):
         client: A client's new state and its upload, from its state, the broadcast, and what it knows besides.
         server: The server's new state, from its state, the mean upload, and what it knows besides.
         gradient: The estimate of ∇f in the server's state, at the model that was broadcast, where it has one.
+        tamper: What clients that work together make of all uploads before they are averaged, see `Tamper`; in
+            simulations only. None where clients are honest.
     """
 
     name: str
@@ -173,6 +179,7 @@ class Phase(Generic[S, C]):
     client: Callable[[C, Message, Local], tuple[C, Message]]
     server: Callable[[S, Message, Central], S]
     gradient: Callable[[S], Vector] | None = None
+    tamper: Tamper | None = None
 
 
 class Requirement(StrEnum):
@@ -187,6 +194,7 @@ class Requirement(StrEnum):
     PLAIN_STEPS = "local steps that are η_i times a gradient"
     HESSIAN = "second derivatives"
     EQUAL_WEIGHTS = "clients of equal weight"
+    MEAN_UPLOAD = "the mean of the uploads, which its memories follow"
 
 
 @dataclass(frozen=True, repr=False)

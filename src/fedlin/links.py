@@ -82,6 +82,11 @@ class Link:
         return self.name
 
     @property
+    def remembers(self) -> bool:
+        """Whether either end remembers: what is sent then adds up over rounds, and at a server in the mean alone."""
+        return self.sender is not _nothing or self.receiver is not _nothing
+
+    @property
     def dense(self) -> "Link":
         """The same memories with nothing left out of the message: how a link starts or recovers."""
         return self if self.full is None else self.full

@@ -120,3 +120,8 @@ def test_real_data_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     a9a.cache_clear()
     assert instance(REAL, 0) is None
     a9a.cache_clear()
+
+
+@pytest.mark.long
+def test_robust_means_hold_where_the_mean_does_not() -> None:
+    assert find("byzantine").run(Setting(quick=True, draws=2)).outcome == "holds"

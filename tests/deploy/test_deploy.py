@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedlin
+from fedlin.aggregation import bucketing, coordinate_median
 from fedlin.cli import app
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.driver import Driver, bounded
@@ -75,6 +76,18 @@ def test_the_plan_follows_the_names() -> None:
         ({"sites": {"a": {"tau": 0, "eta": 0.1}}}, "tau"),
         ({"algorithm": {"name": "fedfast"}}, r"\[algorithm\]: no method is called 'fedfast': .*Known: .*fedlin"),
         ({"algorithm": {"name": 3}}, "algorithm.name = 3 is not allowed"),
+        (
+            {"run": {"rounds": 9, "dim": 3, "aggregate": "median"}},
+            "no aggregator is called 'median'.*coordinate_median",
+        ),
+        (
+            {"run": {"rounds": 9, "dim": 3, "aggregate": "krum(3)"}, "algorithm": {"name": "fedavg"}},
+            "needs at least 7 uploads",
+        ),
+        (
+            {"run": {"rounds": 9, "dim": 3, "aggregate": "coordinate_median"}, "algorithm": {"name": "scaffold"}},
+            "scaffold needs the mean of the uploads",
+        ),
         ({"algorithm": {"name": "fedlin", "speed": 2}}, "no argument of fedlin is called 'speed'. Known: .*uplink"),
         (
             {"algorithm": {"name": "fedlin", "uplink": "top_k(2) + 1"}},
@@ -86,6 +99,13 @@ def test_the_plan_follows_the_names() -> None:
 def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
     with pytest.raises(fedlin.FedLinError, match=told):
         parse_settings({**GOOD, **change})
+
+
+def test_what_is_made_of_the_uploads_can_be_written() -> None:
+    run = {"rounds": 9, "dim": 3, "aggregate": "bucketing(coordinate_median(), s=2)"}
+    made = parse_settings({**GOOD, "algorithm": {"name": "fedavg"}, "run": run})
+    assert made.aggregate is bucketing(coordinate_median(), 2)
+    assert parse_settings(GOOD).aggregate.is_mean
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import tomli_w
 
 import fedlin
 from fedlin import theory
+from fedlin.aggregation import coordinate_median
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError, FedLinError
 from fedlin.experiments import build_method, catalogue, config
@@ -136,6 +137,9 @@ def test_the_resolved_file_gives_the_same_members(tmp_path: Path) -> None:
         ({"algorithm": [{"name": "ef21", "compressor": "plain(top_k(2))"}]}, "no compressor is called 'plain'"),
         ({"algorithm": [{"name": "fednova", "plan": {"tau": {"each": [1, 2, 3]}}}]}, "fednova needs one step size"),
         ({"algorithm": [{"name": "fedavg"}, {"name": "fedavg"}]}, "two runs would be called fedavg"),
+        ({"algorithm": [{"name": "fedavg", "aggregate": "krum(2)"}]}, "at least 5 uploads, and a round may have 3"),
+        ({"algorithm": [{"name": "fedavg", "aggregate": 2}]}, r"algorithm\[0\].aggregate = 2 is not allowed"),
+        ({"algorithm": [{"name": "scaffold", "aggregate": "krum(1)"}]}, "scaffold needs the mean of the uploads"),
         ({"rounds": "many"}, "rounds = 'many' is not allowed: give a whole number of at least 1"),
         ({"round": 3}, "no key is called 'round': did you mean 'rounds'"),
         ({"seeds": [0, 1, 0]}, "seeds holds 0 twice"),
@@ -507,6 +511,24 @@ def test_arguments_reach_the_method(tmp_path: Path) -> None:
     (run,) = prepare(load(write(tmp_path, algorithm=[method])))
     assert isinstance(run.algorithm, Algorithm)
     assert run.algorithm is fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2)))
+
+
+def test_what_is_made_of_the_uploads_is_a_grid_and_reaches_the_run(tmp_path: Path) -> None:
+    method = {"name": "fedavg", "aggregate": ["mean", "coordinate_median"]}
+    averaged, robust = prepare(load(write(tmp_path, algorithm=[method, {"name": "fedprox", "beta": 0.1}])))[:2]
+    assert averaged.aggregate.is_mean
+    assert robust.aggregate is coordinate_median()
+    assert robust.algorithm is averaged.algorithm is fedlin.fedavg()
+    assert robust.planned.label == "fedavg(aggregate=coordinate_median)"
+    loaded = load(write(tmp_path, rounds=3, algorithm=[method]))
+    folder = RunFolder.create(tmp_path / "runs", loaded)
+    execute(folder, prepare(loaded), say=lambda line: None)
+    found = {run.aggregate: result.x for run, result in folder.results()}
+    plan = fedlin.Plan.scaled(2, 0.01)
+    for run in (averaged, robust):
+        expected = fedlin.simulate(run.algorithm, run.problem, plan, 3, aggregate=run.aggregate).x
+        np.testing.assert_array_equal(found[run.planned.aggregate], expected)
+    assert not np.array_equal(found["mean"], found["coordinate_median"])
 
 
 def test_privacy_is_stated_before_the_run_and_in_the_report(tmp_path: Path) -> None:

@@ -138,9 +138,7 @@ def test_the_bound_of_compressed_scaffnew_by_hand(tau: int, worst: float) -> Non
 
 
 def test_the_bound_of_gradskip_by_hand() -> None:
-    np.testing.assert_allclose(
-        bounds.gradskip(ALIKE, 2, 1.0, 1e4), np.sqrt(1 + 100) * falling(0.99, 0.1), rtol=1e-12
-    )
+    np.testing.assert_allclose(bounds.gradskip(ALIKE, 2, 1.0, 1e4), np.sqrt(1 + 100) * falling(0.99, 0.1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.9])

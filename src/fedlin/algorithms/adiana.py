@@ -91,7 +91,12 @@ def adiana(
         at = theta * z + _SECOND * w + (1 - theta - _SECOND) * y
         return AdianaServer(y, z, w, state.h + alpha * means.w, at)
 
-    required = {Requirement.ONE_STEP_SIZE, Requirement.EVERY_CLIENT, Requirement.OWN_MODEL}
+    required = {
+        Requirement.ONE_STEP_SIZE,
+        Requirement.EVERY_CLIENT,
+        Requirement.OWN_MODEL,
+        Requirement.MEAN_UPLOAD,
+    }
     if strong_convexity is None:
         required.add(Requirement.STRONG_CONVEXITY)
     return Algorithm(

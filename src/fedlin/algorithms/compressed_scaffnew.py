@@ -121,6 +121,7 @@ def compressed_scaffnew(clients: int, sparsity: int) -> Algorithm[ModelOnly, Mas
                 Requirement.EVERY_CLIENT,
                 Requirement.EQUAL_WEIGHTS,
                 Requirement.OWN_MODEL,
+                Requirement.MEAN_UPLOAD,
                 Requirement.PLAIN_STEPS,
             ]
         ),

@@ -137,6 +137,8 @@ def _required(links: Links) -> Iterator[Requirement]:
         yield Requirement.EVERY_CLIENT
     if links.as_moves:  # clients add up what the server's model moved by
         yield Requirement.OWN_MODEL
+    if links.uplink.remembers or links.model_uplink.remembers:
+        yield Requirement.MEAN_UPLOAD
 
 
 def _no_move(link: Link, x: Vector) -> Message:

@@ -158,7 +158,12 @@ def fednl(
         search = Phase("line search", lambda state: state.direction, try_lengths, choose)
         return (curvature, search) if line_search else (curvature,)
 
-    required = {Requirement.ONE_STEP_SIZE, Requirement.EVERY_CLIENT, Requirement.HESSIAN}
+    required = {
+        Requirement.ONE_STEP_SIZE,
+        Requirement.EVERY_CLIENT,
+        Requirement.HESSIAN,
+        Requirement.MEAN_UPLOAD,
+    }
     if strong_convexity is None:
         required.add(Requirement.STRONG_CONVEXITY)
     options = [str(matrices), *(["shift"] if shifts else []), *(["line search"] if line_search else [])]

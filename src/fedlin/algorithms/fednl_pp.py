@@ -98,6 +98,6 @@ def fednl_pp(
         lambda x: FedNLPPClient(zero_matrix(x), jnp.zeros((), x.dtype), jnp.zeros_like(x)),
         phases(matrices, False),
         opening=None if first is None else phases(first, True),
-        requires=frozenset([Requirement.HESSIAN, Requirement.OWN_MODEL]),
+        requires=frozenset([Requirement.HESSIAN, Requirement.OWN_MODEL, Requirement.MEAN_UPLOAD]),
         check=matrices.check,
     )

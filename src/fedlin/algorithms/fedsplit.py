@@ -73,5 +73,11 @@ def fedsplit(
         ModelOnly,
         FedSplitClient,
         (Phase("split", lambda state: state.x, split, average),),
-        requires=frozenset([Requirement.OWN_MODEL, Requirement.PROX if steps is None else Requirement.PLAIN_STEPS]),
+        requires=frozenset(
+            [
+                Requirement.OWN_MODEL,
+                Requirement.MEAN_UPLOAD,
+                Requirement.PROX if steps is None else Requirement.PLAIN_STEPS,
+            ]
+        ),
     )

@@ -65,6 +65,7 @@ def gradskip(probability: float) -> Algorithm[ModelOnly, GradSkipClient]:
                 Requirement.ONE_STEP_SIZE,
                 Requirement.EVERY_CLIENT,
                 Requirement.OWN_MODEL,
+                Requirement.MEAN_UPLOAD,
                 Requirement.PLAIN_STEPS,
             ]
         ),

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
 from fedlin.links import Link, Memory, encoding_key, private
 
 
@@ -42,6 +42,7 @@ def linked_descent(name: str, link: Link, in_full: bool) -> Algorithm[LinkedServ
         lambda x: LinkedClient(link.sender(x)),
         phases(link),
         opening=phases(link.dense) if in_full and link.full is not None else None,
+        requires=frozenset([Requirement.MEAN_UPLOAD] if link.remembers else []),
         check=link.check,
         mechanisms=private(link),
     )

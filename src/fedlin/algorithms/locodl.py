@@ -108,6 +108,7 @@ def locodl(
         Requirement.ONE_STEP_SIZE,
         Requirement.EVERY_CLIENT,
         Requirement.OWN_MODEL,
+        Requirement.MEAN_UPLOAD,
         Requirement.PLAIN_STEPS,
     }
     if strong_convexity is None:

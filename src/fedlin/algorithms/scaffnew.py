@@ -61,6 +61,7 @@ def scaffnew(probability: float | None = None) -> Algorithm[ModelOnly, ScaffnewC
                 Requirement.ONE_STEP_COUNT,
                 Requirement.EVERY_CLIENT,
                 Requirement.OWN_MODEL,
+                Requirement.MEAN_UPLOAD,
                 Requirement.PLAIN_STEPS,
             ]
         ),

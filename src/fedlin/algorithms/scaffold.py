@@ -65,5 +65,5 @@ def scaffold(option: int = 2, server_step: float = 1.0) -> Algorithm[ScaffoldSer
         lambda x: ScaffoldClient(0 * x),
         (Phase("model", lambda state: (state.x, state.c), move_locally, average),),
         # Option II reads the gradients off the way that was gone.
-        requires=frozenset([Requirement.PLAIN_STEPS] if option == 2 else []),
+        requires=frozenset([Requirement.MEAN_UPLOAD, *([Requirement.PLAIN_STEPS] if option == 2 else [])]),
     )

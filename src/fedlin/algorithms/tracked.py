@@ -64,7 +64,7 @@ def tracked_descent(
         lambda x: TrackedClient(0 * x, None),
         (model, tracking),
         opening=(gradient, tracking, model, tracking) if from_gradients else None,
-        requires=frozenset([Requirement.PLAIN_STEPS]),
+        requires=frozenset([Requirement.PLAIN_STEPS, Requirement.MEAN_UPLOAD]),
         check=compressor.check,
     )
 

@@ -1,4 +1,4 @@
-"""The way to write a wrapper: a method in, a method out, with other local work or another end of every round.
+"""The way to write a wrapper: a method in, a method out, with other local work, uploads or another end of every round.
 
 A wrapper is a `@factory` whose first argument is a method and which returns what `wrap` makes of it. The numbers of the
 method stay inputs of the program, and so do those the factory names: `fedlin.clipped` is a whole one.
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fedlin.checks import shown
-from fedlin.core import Algorithm, Central, Local, Phase, Requirement, Vector
+from fedlin.checks import shown, unknown_name
+from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Tamper, Vector
 from fedlin.errors import ArgumentError
 
 EndRound = Callable[[Any, Vector, Vector, Central], tuple[Any, Vector]]
@@ -30,8 +30,10 @@ def wrap(
     local: Callable[[Local], Local] | None = None,
     start: Callable[[Vector], Any] = lambda x: None,
     end_round: EndRound | None = None,
+    tamper: Tamper | None = None,
+    tampered_phase: str | None = None,
 ) -> Algorithm[Any, Any]:
-    """The method with other local work, another end of every round, or both.
+    """The method with other local work, other uploads, another end of every round, or all of these.
 
     Args:
         method: What is wrapped.
@@ -40,6 +42,8 @@ def wrap(
         start: What the wrapper remembers at the server before the first round, from the first model.
         end_round: (what it remembers, the model before the round, the model the method ended it with, central) to what
             it remembers next and the model the next round begins with.
+        tamper: What becomes of all uploads of a phase before the server has them; after what a wrapper inside did.
+        tampered_phase: The name of the phase whose uploads `tamper` is for, where it is not for those of all phases.
 
     Returns:
         The wrapped method. It needs of a run what the method needs, and sends what the method sends.
@@ -54,6 +58,14 @@ def wrap(
     wrapped = replace(method, name=f"{name}({method.name})", recipe=None)
     if local is not None:
         wrapped = _each_phase(wrapped, lambda phase, last: _with_local(phase, local))
+    if tamper is not None:
+        known = [phase.name for phase in method.phases]
+        if tampered_phase not in (None, *known):
+            raise ArgumentError(unknown_name(f"phase of {method.name}", str(tampered_phase), known))
+        wrapped = _each_phase(
+            wrapped,
+            lambda phase, last: _with_tamper(phase, tamper) if tampered_phase in (None, phase.name) else phase,
+        )
     if end_round is not None:
         wrapped = replace(
             _each_phase(wrapped, lambda phase, last: _within(phase, end_round if last else None)),
@@ -92,6 +104,15 @@ def _with_local(phase: Phase[Any, Any], change: Callable[[Local], Local]) -> Pha
     return replace(
         phase, client=lambda state, message, local: phase.client(state, message, change(local)), gradient=None
     )
+
+
+def _with_tamper(phase: Phase[Any, Any], tamper: Tamper) -> Phase[Any, Any]:
+    before = phase.tamper
+
+    def both(uploads: Message, numbers: Vector, present: Vector, key: Key) -> Message:
+        return tamper(uploads if before is None else before(uploads, numbers, present, key), numbers, present, key)
+
+    return replace(phase, tamper=both, gradient=None)
 
 
 def _within(phase: Phase[Any, Any], end_round: EndRound | None) -> Phase[Any, Any]:

@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedlin import algorithms
+from fedlin.aggregation import Aggregator
 from fedlin.checks import did_you_mean
 from fedlin.claims.common.altered import ALTERATIONS, Alteration, with_fault
+from fedlin.claims.common.wrong_means import WRONG_MEANS
 from fedlin.claims.common.wrong_methods import EXCLUDED, Method, wrong_method
 from fedlin.core import Algorithm
 from fedlin.errors import ArgumentError
@@ -29,7 +31,8 @@ BEYOND = (OPEN, EXACT)  # the sections of what goes beyond the paper, which a qu
 class Setting:
     """How much work to spend: random draws a claim, rounds (None: the claim's own), quick or full.
 
-    `stand_in`, where given, is tested in place of the library's FedLin, and `fault` is put into whatever is tested.
+    `stand_in`, where given, is tested in place of the library's FedLin, `fault` is put into whatever is tested, and
+    `wrong_mean` names what is put in place of robust means.
     """
 
     draws: int = 8
@@ -37,6 +40,7 @@ class Setting:
     quick: bool = False
     stand_in: Method | None = field(default=None, repr=False)
     fault: Alteration | None = None
+    wrong_mean: str | None = None
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -69,8 +73,19 @@ class Setting:
         """
         return method if self.fault is None else with_fault(method, self.fault)
 
+    def robust(self, aggregator: Aggregator) -> Aggregator:
+        """The robust mean that a claim is about, or what it is to notice in its place.
+
+        >>> from fedlin.aggregation import krum
+        >>> Setting().robust(krum(2)).name
+        'krum(2)'
+        """
+        return aggregator if self.wrong_mean is None else WRONG_MEANS[self.wrong_mean](aggregator)
+
     def wrong(self, name: str) -> "Setting":
-        """The same with the wrong method of that name under test."""
+        """The same with the wrong method, or the wrong mean, of that name under test."""
+        if name in WRONG_MEANS:
+            return replace(self, wrong_mean=name)
         if name in ALTERATIONS:
             return replace(self, fault=ALTERATIONS[name])
         return replace(self, stand_in=wrong_method(name))

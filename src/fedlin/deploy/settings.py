@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import unknown_name
 from fedlin.core import Algorithm
 from fedlin.data import Recipe
 from fedlin.engines.federation import Evaluation, Policy
 from fedlin.engines.federation.secure_shares import LEAST, threshold_of
+from fedlin.engines.requirements import check_aggregate, check_sum_is_enough, check_uploads
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
@@ -43,6 +46,7 @@ class RunConfig(Section):
     dtype: Annotated[Literal["float32", "float64"], Field(description='"float32" or "float64"')] | None = None
     stop: Positive | None = None
     secure: Annotated[bool, Field(description="true or false")] = False
+    aggregate: Annotated[str, Field(description='what is made of the uploads, such as "trimmed_mean(1)"')] = "mean"
 
     @model_validator(mode="after")
     def _size(self) -> Self:
@@ -106,6 +110,7 @@ class FederationSettings:
     weights: Mapping[str, float] = field(default_factory=dict)  # those that sites have to declare
     prepare: Recipe | None = None  # what is done with the columns of the sites' tables before the rounds
     evaluation: Evaluation | None = None
+    aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
 
 
 def read_settings(folder: Path) -> FederationSettings:
@@ -160,7 +165,12 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     if "evaluation" in tables:
         evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())
     tables_read: dict[str, Any] = {"policy": policy, "weights": weights, "prepare": prepare, "evaluation": evaluation}
-    return FederationSettings(algorithm, plan, tuple(numbers), **run.model_dump(), **tables_read)
+    aggregate = check_aggregate(algorithm, build_method.aggregator(run.aggregate), np.ones(1))
+    check_uploads(aggregate, policy.needed(len(numbers)))
+    check_sum_is_enough(aggregate, run.secure)
+    return FederationSettings(
+        algorithm, plan, tuple(numbers), **run.model_dump(exclude={"aggregate"}), **tables_read, aggregate=aggregate
+    )
 
 
 def _check_secure(policy: Policy, sites: int) -> None:

@@ -12,6 +12,7 @@ rounds = 200
 seed = 0
 # stop = 1e-10           # end once a round moves the model by no more than this
 # secure = true          # the server learns sums of uploads alone: from 3 sites on, with a norm_bound below
+# aggregate = "trimmed_mean(1)"  # a mean that one false upload cannot move far, for sites of equal weight
 
 [algorithm]              # any method of fedlin, with its arguments
 name = "fedlin"

@@ -3,7 +3,7 @@
 An engine decides where the clients run and how their uploads reach the server; what is computed is here. `client_step`
 is one client's part, `clients_step` that of many in one program. `weigh` scales the weights of those who answer to sum
 to one, so that `combine` gives their mean upload, and partial sums over chunks of clients add up to it: a server that
-learns nothing but the sum can do its part, `server_step`.
+learns nothing but the sum can do its part, `server_step`. A robust mean in its place needs every upload.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -11,19 +11,21 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.core import Central, Message, Phase, Scalar, Vector
 from fedlin.engines.keys import PhaseKeys
 from fedlin.engines.local import make_local
-from fedlin.layout import each_client, sum_over_clients
+from fedlin.layout import EVERYWHERE, each_client, sum_over_clients
 from fedlin.payloads import decode
 from fedlin.problems.objective import Data, Objective, Sampling
 
 State = Any  # a method's own pytree, of the server or of a client
 Leaf = Any  # an array of NumPy or JAX, concrete, traced or abstract
 A = TypeVar("A", jax.Array, NDArray[Any])
+_AGGREGATE, _TAMPER = 0x7FFFFFFD, 0x7FFFFFFC  # keep these draws apart from those a method makes with the server's key
 
 
 class ClientProgram(NamedTuple):
@@ -128,28 +130,56 @@ def clients_step(
     return answers
 
 
+def tampered(
+    phase: Phase[Any, Any], keys: PhaseKeys, numbers: Vector, weights: Vector, uploads: Message, mesh: Mesh | None
+) -> Message:
+    """The decoded, stacked uploads of the clients of these numbers as they arrive."""
+    if phase.tamper is None:
+        return uploads
+    return phase.tamper(_gathered(uploads, mesh), numbers, weights > 0, jax.random.fold_in(keys.server, _TAMPER))
+
+
 def combine(
-    weights: Vector, uploads: Message, *also: tuple[Vector, Message], mesh: Mesh | None = None
+    weights: Vector,
+    uploads: Message,
+    *also: tuple[Vector, Message],
+    mesh: Mesh | None = None,
+    aggregate: Aggregator = mean(),  # noqa: B008 - one object for all
+    keys: PhaseKeys | None = None,
 ) -> tuple[Message, list[Message]]:
-    """Σ w_i u_i of decoded, stacked uploads u, and the like sums of the pairs in `also`, in one all-reduce."""
-    mean, *others = sum_over_clients([(weights, uploads), *also], mesh)
-    return mean, others
+    """Σ w_i u_i of decoded, stacked uploads u, and the like sums of the pairs in `also`, in one all-reduce.
+
+    Another aggregator than the mean has all uploads gathered, and takes those whose weight is not zero.
+    """
+    if aggregate.is_mean:
+        average, *others = sum_over_clients([(weights, uploads), *also], mesh)
+        return average, others
+    assert keys is not None
+    row = aggregate(_gathered(uploads, mesh), weights > 0, jax.random.fold_in(keys.server, _AGGREGATE))
+    return row, sum_over_clients(also, mesh) if also else []
+
+
+def _gathered(uploads: Message, mesh: Mesh | None) -> Message:
+    """The uploads whole on every device that shares the clients."""
+    if mesh is None:
+        return uploads
+    return jax.lax.with_sharding_constraint(uploads, NamedSharding(mesh, EVERYWHERE))  # type: ignore[no-untyped-call]
 
 
 def mean_loss(each: A, losses: A, seen: A) -> A:
     """Σ w_i ℓ_i, where ℓ_i is the mean of the losses that came with client i's gradients; in NumPy or JAX."""
     where: Any = np.where if isinstance(seen, np.ndarray) else jnp.where
     taken = where(seen > 0, seen.astype(losses.dtype), np.nan)  # NaN where no loss came, without NumPy's warning
-    mean: A = (each * losses / taken).sum()
-    return mean
+    average: A = (each * losses / taken).sum()
+    return average
 
 
 def server_step(
-    phase: Phase[Any, Any], keys: PhaseKeys, server: State, mean: Message, weighting: Weighting, eta: Scalar
+    phase: Phase[Any, Any], keys: PhaseKeys, server: State, upload: Message, weighting: Weighting, eta: Scalar
 ) -> State:
     """The server's part: its next state from the mean upload; `eta` is the mean of all clients' η_i."""
     central = Central(weighting.share, keys.server, keys.shared, eta, weighting.largest)
-    return phase.server(server, mean, central)
+    return phase.server(server, upload, central)
 
 
 def phase_alone(

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.aggregation import Aggregator, mean
+from fedlin.checks import instance_of
 from fedlin.core import Algorithm, Requirement
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.problems.problem import Problem
@@ -70,4 +72,47 @@ def check_presence(algorithm: Algorithm[Any, Any], everyone: bool) -> None:
         raise ArgumentError(
             f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0 or use another method; FedLin "
             "does without where gradients go down by plain or error_feedback links and models uncompressed."
+        )
+
+
+def check_aggregate(algorithm: Algorithm[Any, Any], aggregate: Aggregator | None, weights: Array) -> Aggregator:
+    """The aggregator, the mean where none is given; refused where the algorithm or the weights need the mean itself."""
+    if aggregate is None:
+        return mean()
+    instance_of("aggregate", aggregate, Aggregator, "an aggregator such as fedlin.aggregation.trimmed_mean(2)")
+    if aggregate.is_mean:
+        return aggregate
+    if Requirement.MEAN_UPLOAD in algorithm.requires:
+        raise ArgumentError(
+            f"{algorithm.name} needs {Requirement.MEAN_UPLOAD}, and aggregate = {aggregate} is another: use "
+            "fedlin.fedavg(), fedlin.fedprox() or fedlin.fedlin() with uncompressed or plain uplinks."
+        )
+    if any(mechanism is not None and mechanism.central for mechanism in algorithm.mechanisms):
+        raise ArgumentError(
+            f"{algorithm.name} has the server add noise for privacy, as much as hides one client in a mean, and "
+            f'aggregate = {aggregate} is none: let the clients add it, where="local".'
+        )
+    if not np.allclose(weights, weights[0], rtol=1e-6):
+        raise ArgumentError(
+            f"aggregate = {aggregate} counts all clients alike, and their weights range from {weights.min():.3g} to "
+            f'{weights.max():.3g}: give equal ones (in an experiment file, weights = "equal").'
+        )
+    return aggregate
+
+
+def check_sum_is_enough(aggregate: Aggregator, secure: bool) -> None:
+    """Refuse secure sums where the server has to see each upload."""
+    if secure and not aggregate.is_mean:
+        raise ArgumentError(
+            f"aggregate = {aggregate} compares uploads with each other, and with secure sums the server sees none of "
+            "them: take one of the two."
+        )
+
+
+def check_uploads(aggregate: Aggregator, fewest: int) -> None:
+    """Refuse rounds with fewer uploads than the aggregator needs."""
+    if fewest < aggregate.least:
+        raise ArgumentError(
+            f"aggregate = {aggregate} needs at least {aggregate.least} uploads, and a round may have {fewest}: "
+            "tolerate fewer false ones, or have more clients answer."
         )

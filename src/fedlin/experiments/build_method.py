@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin import algorithms, compressors, links, matrices, privacy, theory
+from fedlin import aggregation, algorithms, compressors, links, matrices, privacy, theory
+from fedlin.aggregation import Aggregator
 from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
@@ -46,6 +47,7 @@ _WRITTEN: dict[Any, Known] = {
     Compressor | MatrixCompressor: {**COMPRESSORS, **MATRIX_COMPRESSORS},
 }
 THEOREMS = _makers(theory, Plan)
+AGGREGATORS = _makers(aggregation, Aggregator)
 
 
 def algorithm(
@@ -71,6 +73,16 @@ def algorithm(
         if parameter.default is parameter.empty and key not in values:
             raise ArgumentError(f"{name} needs {key}: give it, for example {key} = {_example(parameter.annotation)}.")
     made: Algorithm[Any, Any] = METHODS[name](**values)
+    return made
+
+
+def aggregator(text: str) -> Aggregator:
+    """What is made of the uploads, from how it is written.
+
+    >>> aggregator("bucketing(trimmed_mean(1), s=2)")
+    bucketing(trimmed_mean(1), s=2)
+    """
+    made: Aggregator = evaluate(text, AGGREGATORS, "aggregator")
     return made
 
 

@@ -375,6 +375,9 @@ class AlgorithmConfig(Section):
     python: Annotated[str, Field(description='a file and a function in it, such as "mine.py:fedadam"')] = ""
     label: Annotated[str, Field(min_length=1, description="the name in tables and figures")] | None = None
     plan: Annotated[dict[str, Any], Field(description="a table of what differs from [plan]")] = {}
+    aggregate: Annotated[
+        str | list[str], Field(description='what is made of the uploads, such as "trimmed_mean(2)", or a list of them')
+    ] = "mean"
 
     @model_validator(mode="after")
     def _one_method(self) -> Self:

@@ -30,6 +30,7 @@ class PlannedRun:
     participation: float
     seed: int
     grid: Grid = field(default_factory=dict)
+    aggregate: str = "mean"  # what is made of the uploads
 
     @property
     def name(self) -> str:
@@ -87,6 +88,7 @@ def planned_runs(experiment: config.ExperimentConfig) -> list[PlannedRun]:
                         share,
                         seed,
                         grid,
+                        variant.aggregate,
                     )
                     for offset, seed in enumerate(experiment.seeds)
                 ]
@@ -116,6 +118,7 @@ class _Variant:
     arguments: Grid
     label: str
     grid: Grid
+    aggregate: str
 
 
 def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
@@ -123,13 +126,15 @@ def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
         place = (f"algorithm[{position}]",)
         own = {key: value for key, value in raw.items() if key in config.AlgorithmConfig.model_fields}
         head = checked(config.AlgorithmConfig, own, place)
-        arguments = {key: value for key, value in raw.items() if key not in own}
+        # What is made of the uploads may be a list and is part of the label, as arguments are.
+        arguments = {key: value for key, value in raw.items() if key not in own or key == "aggregate"}
         for plan, plan_grid in _plans(experiment.plan, head.plan):
             checked_plan = checked(config.PlanConfig, plan, (*place, "plan") if head.plan else ("plan",))
             for cell, cell_grid in cells(arguments, ("algorithm",)):
                 grid = {**plan_grid, **cell_grid}
                 label = _label(head, cell, {key: value for key, value in grid.items() if _of_method(key)})
-                yield _Variant(checked_plan, head.method, cell, label, grid)
+                aggregate = cell.pop("aggregate", "mean")
+                yield _Variant(checked_plan, head.method, cell, label, grid, aggregate)
 
 
 def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Grid, Grid]]:

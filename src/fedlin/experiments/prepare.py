@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedlin.aggregation import Aggregator
 from fedlin.algorithms import fedlin
 from fedlin.core import Algorithm
 from fedlin.data.held_out_report import OwnMetric
@@ -35,18 +36,25 @@ class PreparedRun:
     built: BuiltProblem
     algorithm: Algorithm[Any, Any]
     experiment: ExperimentConfig
+    aggregate: Aggregator
 
     @property
     def problem(self) -> Problem:
         """What is minimised."""
         return self.built.problem
 
+    @property
+    def is_certified(self) -> bool:
+        """Whether certified steps are proved for this run: FedLin, whole messages, all clients and their mean."""
+        return self.algorithm == fedlin() and self.planned.participation == 1 and self.aggregate.is_mean
+
     def plan(self, rounds: int, tuned: float | None = None) -> Plan:
         """The plan, given the step size if it is a tuned one."""
-        if self.planned.plan.eta == "certified" and (self.algorithm != fedlin() or self.planned.participation < 1):
+        if self.planned.plan.eta == "certified" and not self.is_certified:
             raise ArgumentError(
-                f'eta = "certified" is proved for FedLin with whole messages and all clients, not for '
-                f'{self.algorithm.name} with participation = {self.planned.participation:g}: give eta_bar = "tuned".'
+                'eta = "certified" is proved for FedLin with whole messages and the mean of all clients, not for '
+                f"{self.algorithm.name} with participation = {self.planned.participation:g} and aggregate = "
+                f'{self.aggregate}: give eta_bar = "tuned".'
             )
         return build_method.plan(self.planned.plan, self.problem, rounds, tuned)
 
@@ -79,7 +87,7 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
                 _check_measure(experiment, problems[key].problem)
         with _place_named(file, planned.label):
             algorithm = build_method.algorithm(planned.method, planned.arguments)
-            run = PreparedRun(planned, problems[key], algorithm, experiment)
+            run = PreparedRun(planned, problems[key], algorithm, experiment, build_method.aggregator(planned.aggregate))
             prepare_run(
                 run.algorithm,
                 run.problem,
@@ -92,6 +100,7 @@ def prepare(file: ExperimentFile) -> list[PreparedRun]:
                 weights=None,
                 stop=stop(experiment),
                 metrics=tuple(run.built.metrics or ()),
+                aggregate=run.aggregate,
             )
         prepared.append(run)
     return prepared

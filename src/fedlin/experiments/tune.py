@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin import theory
-from fedlin.algorithms import fedlin
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import FedLinError
@@ -82,6 +81,7 @@ def tune(run: PreparedRun, *, halve: bool = True) -> Tuned:
             rounds,
             seeds=planned.seed,
             participation=planned.participation,
+            aggregate=run.aggregate,
             # Nothing after the hardest target matters to the rule.
             stop=Stop(**{experiment.measure: targets[-1]}),
             iterates=False,
@@ -102,7 +102,7 @@ def tune(run: PreparedRun, *, halve: bool = True) -> Tuned:
 
 def _certified(run: PreparedRun) -> float:
     """The certified step of FedLin, below which there is nothing to look for; zero where there is none."""
-    if run.algorithm != fedlin() or run.planned.participation < 1 or run.problem.sampling is not None:
+    if not run.is_certified or run.problem.sampling is not None:
         return 0.0
     plan = run.plan(run.experiment.rounds, 1.0)
     try:

@@ -86,6 +86,7 @@ class WorkUnits:
             experiment.rounds,
             seed=planned.seed,
             participation=planned.participation,
+            aggregate=run.aggregate,
             stop=stop(experiment),
             progress=progress,
             checkpoint=Checkpoint(

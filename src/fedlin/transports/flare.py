@@ -199,7 +199,7 @@ def _register_status(kit: Path) -> None:
 
 
 def _quieten(sites: int) -> None:
-    """Let sites ask the server for tasks less often than at the job's beginning; they learn of its end as much later."""
+    """Let sites ask the server for tasks less often than at the job's start; they learn of its end that much later."""
     runner = collab.fl_ctx.get_prop(FLContextKey.RUNNER)
     runner.config.task_request_interval = max(2.0, sites / _QUESTIONS)
 

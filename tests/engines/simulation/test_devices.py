@@ -41,6 +41,7 @@ def workloads() -> dict[str, Any]:
         "surveyed within a round": (fedlin.fedlin(), logistic, {"participation": half, "weights": TAU}),
         "a cohort that cannot be shared": (fedlin.fedavg(), logistic, {"participation": 3 / 8, "layout": "client"}),
         "noise": (fedlin.fedavg(), problems.minibatch(logistic, 4), {"participation": 0.5}),
+        "uploads gathered": (fedlin.fedlin(), logistic, {"aggregate": fedlin.aggregation.multi_krum(2)}),
     }
 
 

@@ -100,6 +100,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             folder=place / STATE,
             expect=settings.sites,
             weights=settings.weights,
+            aggregate=settings.aggregate,
             name=settings.name or "",
             evaluation=settings.evaluation,
             audit=trail,

@@ -144,4 +144,5 @@ def _average(
     rows = [found.uploads.get(name, nothing) for name in roster.active]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     secret = fresh(session.secret, wire.pack(stacked)) if session.secret else ()
-    return update(session.algorithm, opening, number)(server, stacked, weights, present, steps, *place, secret)
+    program = update(session.algorithm, opening, number, session.aggregate)
+    return program(server, stacked, weights, present, steps, *place, secret)

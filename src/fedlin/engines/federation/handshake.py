@@ -40,6 +40,11 @@ class Handshake:
                 f"{self.algorithm.name} leaves {' and '.join(open_numbers)} to the problem, and no single machine of a "
                 f"federation knows all of it: give {open_numbers[0]}= when building the algorithm."
             )
+        if any(phase.tamper is not None for phase in self.algorithm.phases):
+            raise ArgumentError(
+                f"{self.algorithm.name} is an attack on all uploads of a phase at once, which can only be simulated: "
+                "use fedlin.simulate, or give a site false data."
+            )
         self.algorithm.check(self.dim)
         if self.secure:
             from fedlin.engines.federation.secure_encoding import check_structure

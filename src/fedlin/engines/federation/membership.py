@@ -12,7 +12,7 @@ from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.wire import Header, Kind
-from fedlin.engines.requirements import check_clients, check_plan
+from fedlin.engines.requirements import check_aggregate, check_clients, check_plan, check_uploads
 from fedlin.errors import ArgumentError, FederationError, WireError
 
 READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
@@ -46,7 +46,9 @@ def register(session: Session) -> None:
     if quorum is not None and quorum > len(names):
         raise ArgumentError(f"policy.quorum = {quorum} is more than the {len(names)} clients: give at most that many.")
     check_plan(session.algorithm, *session.plan.rows(len(names), session.rounds))
-    check_clients(session.algorithm, np.array([greeted[name] for name in names]))
+    weights = np.array([greeted[name] for name in names])
+    check_clients(session.algorithm, weights)
+    check_uploads(check_aggregate(session.algorithm, session.aggregate, weights), session.policy.needed(len(names)))
     _check_share(session)
     facts = {
         "run": session.run.hex(),
@@ -141,6 +143,7 @@ class Membership:
         if changes:
             if not session.roster.active:
                 raise FederationError(f"no client is left: {'; '.join(changes)}. See the log for what they sent.")
+            check_uploads(session.aggregate, session.policy.needed(len(session.roster.active)))
             weights = dict(zip(session.roster.active, session.roster.weights.tolist(), strict=True))
             session.start_afresh("; ".join(changes), weights=weights)
         self._greet_again(reachable)
@@ -201,12 +204,25 @@ class Membership:
         numbers = {name: known[name].index if name in known else len(known) + strangers.index(name) for name in new}
         greeted: dict[str, float] = {}
         refusals = _greet(session, numbers, greeted)
-        silent = {name: "no answer to hello" for name in new if name not in greeted}
-        self._turn_away({**silent, **{name: str(why) for name, why in refusals.items()}})
+        outside = {name: "no answer to hello" for name in new if name not in greeted} | self._unequal(greeted)
+        self._turn_away({**outside, **{name: str(why) for name, why in refusals.items()}})
+        greeted = {name: weight for name, weight in greeted.items() if name not in outside}
         for name, weight in greeted.items():
             session.roster.admit(name, weight)
             session.faults.clear(session.progress.round, {name: None})
         return [f"{name} joined" for name in greeted]
+
+    def _unequal(self, greeted: Mapping[str, float]) -> dict[str, str]:
+        """Who declares another weight than the others where all have to count alike, and why it stays out."""
+        session = self.session
+        if session.aggregate.is_mean or not session.roster.active:
+            return {}
+        common = session.roster[session.roster.active[0]].weight
+        return {
+            name: f"it declares the weight {weight:g}, and {session.aggregate} counts all alike, with {common:g}"
+            for name, weight in greeted.items()
+            if weight != common
+        }
 
     def _greet_again(self, reachable: Sequence[str]) -> None:
         """Greet those who refuse to answer, since they may have taken part in another run meanwhile."""

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedlin.aggregation import Aggregator
 from fedlin.core import Algorithm, Message, Phase, Scalar, Vector
 from fedlin.engines.keys import Secret, phase_keys
 from fedlin.engines.phase import (
@@ -55,11 +56,11 @@ def gradient_norm(algorithm: Algorithm[Any, Any], opening: bool, number: int) ->
 
 
 @cache
-def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+def update(algorithm: Algorithm[Any, Any], opening: bool, number: int, aggregate: Aggregator) -> Any:
     """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
 
-    The mean is over those who answered, in the order of their numbers and not of their arrival. The `secret` is the
-    server's, since every client knows the seed.
+    The mean, or what `aggregate` puts in its place, is over those who answered, in the order of their numbers and not
+    of their arrival. The `secret` is the server's, since every client knows the seed.
     """
     phase = _phase(algorithm, opening, number)
 
@@ -77,7 +78,7 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
         totals = total(weights, eta)
         weighting = weigh(weights, totals, present)
         decoded = jax.vmap(decode, axis_size=weights.shape[0])(uploads)  # an upload may be empty
-        mean, _ = combine(weighting.each, decoded)
+        mean, _ = combine(weighting.each, decoded, aggregate=aggregate, keys=keys)
         return server_step(phase, keys, server, mean, weighting, totals.eta)
 
     return jax.jit(run)

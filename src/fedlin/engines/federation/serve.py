@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fedlin.aggregation import Aggregator
 from fedlin.audit import AuditTrail
 from fedlin.checks import finite, positive, positive_integer, true_or_false
 from fedlin.core import Algorithm
@@ -27,6 +28,7 @@ from fedlin.engines.federation.round_loop import OnRound, play_rounds
 from fedlin.engines.federation.secret import secret_words
 from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
 from fedlin.engines.federation.session import Session
+from fedlin.engines.requirements import check_aggregate, check_sum_is_enough, check_uploads
 from fedlin.engines.simulation.run import check_seed
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
@@ -65,6 +67,7 @@ def serve(
     every: int = 1,
     model: Problem | None = None,
     secure: bool = False,
+    aggregate: Aggregator | None = None,
 ) -> FederationResult:
     """Run the rounds of a federation with the clients a transport reaches.
 
@@ -96,6 +99,8 @@ def serve(
         secure: Whether the server is to learn the weighted sum of each phase's uploads and nothing of one of them, from
             clients that have an `identity`. Needs at least 3 clients, a policy with a `norm_bound`, and uploads that
             add up: dense ones, rand_k(k, shared=True) or quantize(levels, bound=...).
+        aggregate: What the server makes of the uploads, as in `simulate`; another than their mean needs clients that
+            declare equal weights, and turns away those who come later with another.
 
     Returns:
         The model, what every round cost, who was counted and what happened. A run that diverges goes back to the model
@@ -119,6 +124,9 @@ def serve(
         if not isinstance(value, kind):
             raise ArgumentError(f"{given} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
     policy.check(algorithm)
+    aggregate = check_aggregate(algorithm, aggregate, np.ones(1))
+    if policy.quorum is not None:
+        check_uploads(aggregate, policy.quorum)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
         raise ArgumentError(f"evaluation = {evaluation!r} is not allowed: give a fedlin Evaluation.")
     limits = stop.limits if isinstance(stop, Stop) else {}
@@ -131,7 +139,8 @@ def serve(
         raise ArgumentError(f"expect = {expect!r} is not allowed: give a number of clients, or a list of their names.")
     if expect is not None and not isinstance(expect, Sequence):
         positive_integer("expect", expect)
-    sums = _secure_sums(policy) if true_or_false("secure", secure) else None
+    check_sum_is_enough(aggregate, true_or_false("secure", secure))
+    sums = _secure_sums(policy) if secure else None
     handshake = Handshake(algorithm, start.size, start.dtype, secure)
     identity = {
         "contract": json.dumps(handshake.facts),
@@ -141,6 +150,8 @@ def serve(
     }
     if name:
         identity["name"] = name
+    if not aggregate.is_mean:
+        identity["aggregate"] = aggregate.name
     run = handshake.fingerprint + hashlib.sha256(json.dumps(identity).encode()).digest()[:4]
     place = None if folder is None else open_folder(folder, 0o700)
     with precision(handshake.dtype), closing(Pending(place)) as pending:
@@ -160,6 +171,7 @@ def serve(
             checkpoints,
             progress or ServerState.start(algorithm, start, Roster()),
             secure=sums,
+            aggregate=aggregate,
         )
         if progress is None:
             register(session)

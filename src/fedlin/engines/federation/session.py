@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.core import Algorithm
 from fedlin.engines.federation.exchange import Exchange, Reply
 from fedlin.engines.federation.faults import FaultKind, Faults
@@ -41,6 +42,7 @@ class Session:
     round_log: RoundLog
     checkpoints: ServerCheckpoints
     progress: ServerState
+    aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
     norms: UploadNorms = field(default_factory=UploadNorms)
     secure: "SecureSums | None" = None  # where the server learns sums of uploads alone
 

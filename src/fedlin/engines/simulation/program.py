@@ -4,7 +4,7 @@ A program is fixed by structure alone (algorithm, objective, layout, shapes). Nu
 are its inputs, so a second run of the same shape compiles nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.columns import MEASURED, Measures, reached, unmeasured
 from fedlin.core import Structure, rebuild
 from fedlin.engines.keys import draw_cohort
@@ -83,6 +84,7 @@ class ProgramKey:
     kept: bool = True  # whether every round's model is recorded, or the latest alone
     spread: Mesh | None = None  # the devices that share the runs of a batch
     runs: frozenset[str] | None = None  # in a batch: the inputs that differ between its runs
+    aggregate: Aggregator = field(default_factory=mean)  # what is made of the uploads
 
 
 def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) -> Any:
@@ -140,6 +142,7 @@ def program(key: ProgramKey) -> Any:
             seed,
             first + index,
             *also,
+            aggregate=key.aggregate,
         )
         noted = (played.calls, played.training)
         return State(played.server, played.clients), noted, played.sums[0] if also else None

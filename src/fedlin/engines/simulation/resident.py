@@ -173,6 +173,7 @@ class Resident:
             self._kept,
             self.spread,
             None if len(self.runs) == 1 else differing,
+            first.aggregate,
         )
 
     def _arguments(self, inputs: Inputs, count: int) -> tuple[Any, ...]:

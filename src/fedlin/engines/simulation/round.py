@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.core import Key, Message, Phase, Scalar, Vector
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import wide_sum
@@ -17,6 +18,7 @@ from fedlin.engines.phase import (
     combine,
     mean_loss,
     server_step,
+    tampered,
     weigh,
 )
 
@@ -52,6 +54,7 @@ def play_round(
     seed: Key,
     round_index: Scalar,
     *also: tuple[Vector, Message],
+    aggregate: Aggregator = mean(),  # noqa: B008 - one object for all
 ) -> Played:
     """The round; `sums` are of the pairs in `also`, which `combine` takes along with the first phase's uploads."""
     everyone = clients.state
@@ -69,8 +72,10 @@ def play_round(
         keys = phase_keys(seed, round_index, number)
         answers = clients_step(phase, client_program, keys, server, clients)
         extra = also if number == 0 else ()
-        mean, more = combine(weighting.each, answers.upload, *extra, mesh=client_program.mesh)
-        server = server_step(phase, keys, server, mean, weighting, totals.eta)
+        mesh = client_program.mesh
+        uploads = tampered(phase, keys, clients.number, weighting.each, answers.upload, mesh)
+        average, more = combine(weighting.each, uploads, *extra, mesh=mesh, aggregate=aggregate, keys=keys)
+        server = server_step(phase, keys, server, average, weighting, totals.eta)
         clients = clients._replace(state=answers.state)
         calls, losses, seen = calls + answers.calls, losses + answers.losses, seen + answers.seen
         sums = sums + more

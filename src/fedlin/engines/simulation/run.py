@@ -1,7 +1,7 @@
 """One run, checked and put into numbers: the only way from what a user says to what a program takes."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
 from fedlin.columns import Measures, RoundCosts, reached
 from fedlin.core import Algorithm, Requirement
@@ -16,7 +17,15 @@ from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.phase import Totals, total
-from fedlin.engines.requirements import check_clients, check_convexity, check_oracle, check_plan, check_presence
+from fedlin.engines.requirements import (
+    check_aggregate,
+    check_clients,
+    check_convexity,
+    check_oracle,
+    check_plan,
+    check_presence,
+    check_uploads,
+)
 from fedlin.engines.simulation.program import Inputs, State, When
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
@@ -45,6 +54,7 @@ class Run:
     sizes: RoundSize
     rounds: int
     every: int  # rounds from one measure to the next, 0 for none
+    aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
 
     def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
@@ -152,7 +162,9 @@ class Run:
         problem = self.problem
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((problem.data, problem.noise))]
         recipe, sampling = self.algorithm.recipe, problem.sampling
+        robust = {} if self.aggregate.is_mean else {"aggregate": self.aggregate.name}
         return {
+            **robust,
             "algorithm": digest(self.algorithm.name, recipe and recipe.structure, sorted(self.numbers.items())),
             "problem": digest(problem.signature(), *leaves, problem.weights, sampling and sampling.name),
             "plan": digest(self.tau, self.eta),
@@ -177,6 +189,7 @@ def prepare_run(
     measure_every: int | None = None,
     metrics: Collection[str] = (),
     search: bool = True,
+    aggregate: Aggregator | None = None,
 ) -> Run:
     """Check everything a user gave, before anything is compiled.
 
@@ -206,6 +219,8 @@ def prepare_run(
     check_clients(algorithm, problem.weights)
     check_convexity(algorithm, problem)
     check_presence(algorithm, everyone=present is None and cohort is None)
+    aggregate = check_aggregate(algorithm, aggregate, problem.weights)
+    check_uploads(aggregate, int(present.sum(axis=1).min()) if present is not None else cohort or problem.clients)
     given = () if algorithm.recipe is None else algorithm.recipe.numbers
     # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
     numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}
@@ -225,6 +240,7 @@ def prepare_run(
         _how_often(problem, cohort, stop)
         if measure_every is None
         else positive_integer("measure_every", measure_every, least=0),
+        aggregate,
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedlin.aggregation import Aggregator
 from fedlin.checks import positive_integer
 from fedlin.columns import TRAINING, headline
 from fedlin.core import Algorithm, structure
@@ -57,6 +58,7 @@ def simulate(
     metrics: Mapping[str, Metric] | None = None,
     test: Any = None,
     every: int = 1,
+    aggregate: Aggregator | None = None,
 ) -> Result:
     """Run an algorithm on a problem, with all clients in one process, and measure the model after every round.
 
@@ -90,6 +92,8 @@ def simulate(
             metric is kept.
         test: What metrics are taken on: arrays with a leading axis of rows, or a torch Dataset for a torch problem.
         every: Rounds from one evaluation to the next, NaN between; the start and the last round are always evaluated.
+        aggregate: What the server makes of the uploads, such as `fedlin.aggregation.trimmed_mean(2)`, where some may be
+            false; their mean unless given. Another needs equal weights, and all uploads at once: no chunks.
 
     Returns:
         The model and everything that was measured. Its seconds count neither compilation nor evaluation.
@@ -117,7 +121,10 @@ def simulate(
         measure_every=measure_every,
         metrics=names,
         search=chunk is None,
+        aggregate=aggregate,
     )
+    if chunk is not None:
+        _check_chunks(run, f"chunk = {chunk}")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise ArgumentError(f"callbacks = {callbacks!r} is not allowed: give a list of functions (round, columns).")
     if chunk is not None and positive_integer("chunk", chunk) and devices is not None:
@@ -176,6 +183,7 @@ def simulate_many(
     metrics: Mapping[str, Metric] | None = None,
     test: Any = None,
     every: int = 1,
+    aggregate: Aggregator | None = None,
 ) -> list[Result]:
     """Run many runs, those of equal structure together in one compiled program.
 
@@ -199,6 +207,7 @@ def simulate_many(
         metrics: Functions (model, batch) by the name of their column, as in `simulate`.
         test: What metrics are taken on.
         every: Rounds from one evaluation to the next.
+        aggregate: What the server makes of the uploads, as in `simulate`.
 
     Returns:
         The result of each run, in the order of the lists.
@@ -240,6 +249,7 @@ def simulate_many(
             stop=stop,
             measure_every=measure_every,
             metrics=names,
+            aggregate=aggregate,
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
     ]
@@ -283,6 +293,8 @@ def _lay_out(
     problem, mesh = run.problem, None
     if chunk is None and devices is None and not problem.objective.outside:
         chunk = chunk_that_fits(run)
+        if chunk is not None:
+            _check_chunks(run, f"data and states do not fit the device, which would take chunks of {chunk} clients")
     if chunk is not None:
         return Chunked(run, layout, iterates, chunk, metrics)
     if devices is not None:
@@ -290,6 +302,19 @@ def _lay_out(
     elif run.cohort is None and not problem.objective.outside:
         mesh = choose_mesh(run.packed(1) or problem.data, problem.clients, run.passes)
     return Resident([run], layout, iterates, mesh, followed, metrics)
+
+
+def _check_chunks(run: Run, why: str) -> None:
+    """Refuse chunks, whose uploads are summed as they come, where all uploads are needed at once."""
+    if not run.aggregate.is_mean:
+        raise ArgumentError(
+            f"{why}, and aggregate = {run.aggregate} needs all uploads at once, not their sum: use the mean, or "
+            "fewer or smaller clients."
+        )
+    if any(phase.tamper is not None for phase in run.algorithm.phases):
+        raise ArgumentError(
+            f"{why}, and the attackers of {run.algorithm.name} see all uploads at once: leave chunks out."
+        )
 
 
 def _call(
@@ -346,4 +371,5 @@ def _kind(run: Run) -> Any:
         run.cohort,
         run.every,
         run.present is None,
+        run.aggregate,
     )
