@@ -161,6 +161,9 @@ VARIANTS: dict[str, bytes] = {
     "apostrophes": CLEAN.replace("1200.5", "1'200.5").replace("2000.25", "2’000.25").encode(),
     "narrow spaces": CLEAN.replace("1200.5", "1\u202f200.5").replace("2000.25", "2\u00a0000.25").encode(),
     "single quotes": CLEAN.replace("1200.5", "'1200.5'").replace("980", "'980'").encode(),
+    "names in single quotes": CLEAN.replace("age", "'age'").replace("site", "'site'").encode(),
+    "spaces": CLEAN.replace('"Ann, B."', '"Ann@ B."').replace("Çem,,", "Çem,NA,").replace(",", "  ")
+    .replace("@", ",").replace("Bob", "  Bob").replace("ill\n", "ill \n").encode(),
     "limits": CLEAN.replace(",15,", ",<15,").encode(),
     "a currency's name": CLEAN.replace("1200.5", "EUR 1200.5").replace("980", "EUR 980").encode(),
 }  # fmt: skip
@@ -225,6 +228,16 @@ def test_names_of_rows_as_r_writes_them_are_no_feature(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"age,site,label\n{rows}")
     prepared = data.prepare(data.read_table(tmp_path / "a.csv", client="site"))
     assert prepared.preparation.names == ("age", "intercept")
+
+
+def test_names_of_rows_are_no_feature_where_spaces_separate(tmp_path: Path) -> None:
+    rows = "".join(f'"{i + 1}" {i * i % 31}.5 "ward {i % 2}" {i % 3}\n' for i in range(30))
+    (tmp_path / "a.txt").write_text(f'"age" "site" "label"\n{rows}')
+    table = data.read_table(tmp_path / "a.txt", client="site")
+    assert data.prepare(table).preparation.names == ("age", "intercept")
+    assert table.clients is not None
+    assert set(table.clients.tolist()) == {"ward 0", "ward 1"}
+    assert "fields are separated by spaces" in table.notes
 
 
 def test_codes_for_missing_entries_can_be_named(tmp_path: Path) -> None:

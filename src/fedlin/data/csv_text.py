@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,13 @@ def read_csv(file: Path, as_text: str | None = None) -> tuple[dict[str, Array], 
     notes: list[str] = []
     text = _decode(file, notes)
     separator, width = _separator(text)
-    if separator != ",":
+    if width == 1 and _separator(spaced := _with_tabs(text))[1] > 1:
+        notes.append("fields are separated by spaces")
+        text, (separator, width) = spaced, _separator(spaced)
+    elif separator != ",":
         notes.append(f"fields are separated by {SEPARATORS[separator]}")
     frame = _parse(file, _from_names_on(text, separator, width, notes), separator)
-    names = [str(name).strip() for name in frame.iloc[0]]
+    names = [str(name) for name in _stripped(frame.iloc[0])]
     if all(map(is_number, names)):
         notes.append(
             f"the first line holds numbers ({', '.join(names[:3])}, ...), so it counts as a row and not as names"
@@ -63,11 +66,17 @@ def read_csv(file: Path, as_text: str | None = None) -> tuple[dict[str, Array], 
     return columns, notes
 
 
-def _decode(file: Path, notes: list[str]) -> str:
+def open_unpacked(file: Path) -> IO[bytes]:
+    """The file's bytes, unpacked where its name ends in .gz or .bz2."""
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(file.suffix.lower(), open)
+    opened: IO[bytes] = opener(file, "rb")
+    return opened
+
+
+def _decode(file: Path, notes: list[str]) -> str:
     try:
-        with opener(file, "rb") as content:
-            raw: bytes = content.read()
+        with open_unpacked(file) as content:
+            raw = content.read()
     except (OSError, EOFError) as cause:
         raise DataError(f"{file} cannot be read ({cause}): check or replace the file.") from cause
     encodings = ["utf-8-sig", "cp1252", "latin-1"]
@@ -103,6 +112,17 @@ def _separator(text: str) -> tuple[str, int]:
 
     best = max(SEPARATORS, key=lambda separator: (fit(separator), separator == ","))
     return best, fit(best)[1]
+
+
+def _with_tabs(text: str) -> str:
+    """The text with tabs in place of the spaces between fields, however many there are."""
+    tabbed = io.StringIO()
+    lines = (line.strip() for line in text.splitlines())
+    try:
+        csv.writer(tabbed, delimiter="\t").writerows(csv.reader(lines, delimiter=" ", skipinitialspace=True))
+    except csv.Error:
+        return text
+    return tabbed.getvalue()
 
 
 def _from_names_on(text: str, separator: str, width: int, notes: list[str]) -> str:

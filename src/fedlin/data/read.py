@@ -1,6 +1,8 @@
 """Tables from files: LIBSVM, CSV, Parquet and NumPy archives; in a folder of files each is one client's."""
 
 import glob
+import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -11,14 +13,17 @@ import numpy as np
 from scipy import sparse
 
 from fedlin.checks import did_you_mean, file_name, is_sparse, positive_integer, shown
+from fedlin.data.csv_text import open_unpacked
 from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.raw_table import RawTable, read_frames
 from fedlin.data.table import Table, checked
 from fedlin.errors import ArgumentError, DataError
 
 COMPRESSED = (".gz", ".bz2")
-LIBSVM = (".libsvm", ".svm", ".txt", ".t", "")
-FRAMES = (".csv", ".tsv", ".parquet")
+LIBSVM = (".libsvm", ".svm", ".t", "")
+FRAMES = (".csv", ".tsv", ".tab", ".dat", ".data", ".parquet")
+LOOKED_AT = 100  # lines
+TEXT = ".txt"  # either of the two
 ARCHIVE = (".npz",)
 INFINITE = ("inf", "infinity")
 Source = str | PathLike[str]
@@ -33,9 +38,9 @@ def read(
     rows themselves tell their clients.
 
     Args:
-        path: A file, a folder, a list of files or a glob. LIBSVM (.libsvm, .svm, .txt, .t or no suffix) stays sparse;
-            .csv, .tsv and .parquet have columns; .npz has arrays `X`, `y` and, if you like, `clients`. LIBSVM and CSV
-            may be compressed (.gz, .bz2).
+        path: A file, a folder, a list of files or a glob. LIBSVM (.libsvm, .svm, .t or no suffix) stays sparse; .csv,
+            .tsv, .tab, .dat, .data and .parquet have columns; .txt is taken for what its first lines look like; .npz
+            has arrays `X`, `y` and, if you like, `clients`. Text may be compressed (.gz, .bz2).
         label: The column of labels, by default "label", or else the last one.
         client: The column of clients, by default "client" if there is one. All other columns are features.
         dim: The number of features of a LIBSVM file that does not show the last of them.
@@ -194,14 +199,26 @@ def _kind(files: Sequence[Path]) -> tuple[str, ...]:
     kinds = set()
     for file in files:
         suffix = _bare(file).suffix.lower()
-        kind = next((kind for kind in (LIBSVM, FRAMES, ARCHIVE) if suffix in kind), None)
+        if suffix == TEXT:
+            kind: tuple[str, ...] | None = LIBSVM if _looks_like_libsvm(file) else FRAMES
+        else:
+            kind = next((kind for kind in (LIBSVM, FRAMES, ARCHIVE) if suffix in kind), None)
         if kind is None:
-            known = ", ".join(s for s in (*LIBSVM, *FRAMES, *ARCHIVE) if s)
+            known = ", ".join(s for s in (*LIBSVM, *FRAMES, TEXT, *ARCHIVE) if s)
             raise DataError(f"{file}: files ending in {suffix} are not known; give one of {known}, or rename it.")
         kinds.add(kind)
     if len(kinds) > 1:
         raise DataError(f"{files[0].parent} mixes LIBSVM, columns and archives: give files of one kind.")
     return kinds.pop()
+
+
+def _looks_like_libsvm(file: Path) -> bool:
+    """Whether one of the first lines has a label and then entries such as 3:0.5."""
+    try:
+        with open_unpacked(file) as lines:
+            return any(re.match(rb"\s*[-+.\deE]+\s+\d+:[-+.\d]", line) for line in itertools.islice(lines, LOOKED_AT))
+    except (OSError, EOFError):
+        return False  # reading it says what is wrong
 
 
 def _libsvm(files: Sequence[Path], dim: int | None) -> list[Table]:
