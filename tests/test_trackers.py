@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +147,17 @@ def wandb_records(content: bytes) -> Iterator[bytes]:
 
 def wandb_rows(folder: Path) -> list[dict[str, float]]:
     """What a run that was offline has logged, from the file that `wandb sync` would upload."""
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
     Record = wandb_internal_pb2.Record  # type: ignore[attr-defined]
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     deadline = time.monotonic() + 30  # W&B writes in a process of its own
-    kinds = list[str]()
+    records, kinds = list[Any](), list[str]()
     while "exit" not in kinds and time.monotonic() < deadline:
-        records = [Record.FromString(record) for record in wandb_records(file.read_bytes())]
-        kinds = [record.WhichOneof("record_type") for record in records]
+        with suppress(DecodeError):  # of a record that is half written
+            records = [Record.FromString(record) for record in wandb_records(file.read_bytes())]
+            kinds = [record.WhichOneof("record_type") for record in records]
     return [
         {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         for record in records

@@ -158,7 +158,18 @@ class Comparison:
         images: Mapping[str, bytes] | None = None,
         figures: Sequence["Figure"] = (),
     ) -> "Chapter":
-        """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption."""
+        """The comparison as a chapter of a page: costs and curves, then the rest; `images` are PNG by caption.
+
+        Args:
+            name: The chapter's anchor on the page.
+            setting: What was held fixed, by name.
+            tables: More tables, after the costs.
+            images: PNG files by caption.
+            figures: More figures, after the curves.
+
+        Returns:
+            The chapter, for a page of `fedlin.report`.
+        """
         from fedlin.report.comparison_page import Chapter
 
         return Chapter(

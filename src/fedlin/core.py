@@ -229,7 +229,14 @@ class Algorithm(Generic[S, C]):
         return self.name
 
     def phases_in(self, opening: bool) -> tuple[Phase[S, C], ...]:
-        """The phases of the first round, if `opening`, or of a later one."""
+        """The phases of the first round, if `opening`, or of a later one.
+
+        Args:
+            opening: Whether it is the first round.
+
+        Returns:
+            The phases, in the order in which they are played.
+        """
         return self.opening if opening and self.opening is not None else self.phases
 
 

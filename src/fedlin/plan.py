@@ -60,7 +60,15 @@ class Plan:
         return min(varying) if varying else None
 
     def rows(self, clients: int, rounds: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """τ and η for `clients` clients over `rounds` rounds: (m,) if fixed, (rounds, m) if changing."""
+        """τ and η for `clients` clients over `rounds` rounds: (m,) if fixed, (rounds, m) if changing.
+
+        Args:
+            clients: m, the number of clients.
+            rounds: How many rounds the run has.
+
+        Returns:
+            τ and η, each (m,) if both are fixed and (rounds, m) if one changes.
+        """
         for name, array in (("tau", self.tau), ("eta", self.eta)):
             if array.ndim > 0 and array.shape[-1] != clients:
                 raise PlanError(

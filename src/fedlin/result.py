@@ -109,7 +109,14 @@ class Result:
         return tuple(filter(is_metric, self.columns))
 
     def with_columns(self, **columns: Array) -> "Result":
-        """The same result with these columns added, or in place of those it has."""
+        """The same result with these columns added, or in place of those it has.
+
+        Args:
+            columns: Arrays with rounds + 1 entries, by name.
+
+        Returns:
+            A new result.
+        """
         return replace(self, columns={**self.columns, **columns})
 
     def __repr__(self) -> str:
@@ -168,12 +175,20 @@ class Result:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one .npz file."""
+        """Write everything to one .npz file.
+
+        Args:
+            path: Where to write it.
+        """
         with open(path, "wb") as file:
             self.write(file)
 
     def write(self, file: BinaryIO) -> None:
-        """Write what `save` writes to an open file."""
+        """Write what `save` writes to an open file.
+
+        Args:
+            file: A file opened for writing bytes.
+        """
         facts = {name: getattr(self, name) for name in ("algorithm", "status", "diverged_at", "seed", "best_round")}
         arrays: dict[str, Any] = {f"column {name}": values for name, values in self.columns.items()}
         if self.kept_iterates is not None:
@@ -184,7 +199,14 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
-        """Read what `save` wrote, now or before columns were a list."""
+        """Read what `save` wrote, now or before columns were a list.
+
+        Args:
+            path: The file that `save` wrote.
+
+        Returns:
+            The result.
+        """
         try:
             # Opened here, since NumPy leaves a damaged file open.
             with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:

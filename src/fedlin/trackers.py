@@ -133,6 +133,12 @@ class _Wandb(Tracker):
 def tensorboard(folder: str | PathLike[str]) -> Tracker:
     """Scalars by round, in a folder for `tensorboard --logdir`. Needs the extra: `pip install 'fedlin[tensorboard]'`.
 
+    Args:
+        folder: Where TensorBoard's files go.
+
+    Returns:
+        The tracker.
+
     >>> import fedlin, tempfile
     >>> from pathlib import Path
     >>> problem = fedlin.problems.least_squares(clients=2, dim=2, samples=5)
@@ -156,8 +162,14 @@ def mlflow(
 ) -> Tracker:
     """A new MLflow run with every measure as a metric by round. Needs the extra: `pip install 'fedlin[mlflow]'`.
 
-    `uri` is the tracking server or a database such as `sqlite:///mlflow.db`, by default MLflow's own setting.
-    `params` are logged with the run, whose id is `run_id`.
+    Args:
+        experiment: The experiment's name.
+        run: The run's name; MLflow invents one unless given.
+        uri: The tracking server or a database such as `sqlite:///mlflow.db`; MLflow's own setting unless given.
+        params: What is logged with the run.
+
+    Returns:
+        The tracker; its `run_id` is MLflow's.
     """
     if not isinstance(experiment, str) or not experiment:
         raise ArgumentError(f"experiment = {experiment!r} is not allowed: give the experiment's name.")

@@ -86,9 +86,9 @@ def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
             assert places & listed, f"{public}: add ::: {thing.__module__}.{public} to docs/api.md"
 
 
-def test_the_readme_names_all_that_is_in_the_box() -> None:
-    box = (ROOT / "README.md").read_text(encoding="utf-8").split("## What is in the box")[1].split("##")[0]
-    named = set(re.findall(r"`(\w+)`", box))
+def test_the_readme_names_all_that_is_in_the_package() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## What is in the package")[1].split("##")[0]
+    named = set(re.findall(r"`(\w+)`", section))
     lower = {public for public in fedlin.__all__ if callable(getattr(fedlin, public)) and public.islower()}
     helpers = {"draw_steps", "draw_rates", "epochs", "message_sizes"}
     assert lower - named == helpers

@@ -1,4 +1,4 @@
-"""Docstrings of public functions and classes name every argument, and functions say what they return."""
+"""Docstrings of public functions, classes and methods name every argument, and say what is returned."""
 
 import inspect
 import re
@@ -11,10 +11,13 @@ import pytest
 # Modules whose `__all__`, or whose own names without an underscore, are public.
 PUBLIC = (
     "fedlin",
+    "fedlin.aggregation",
     "fedlin.algorithms",
+    "fedlin.attacks",
     "fedlin.data",
     "fedlin.privacy",
     "fedlin.problems",
+    "fedlin.sklearn",
     "fedlin.theory",
     "fedlin.theory.bounds",
     "fedlin.theory.lower_bound",
@@ -22,6 +25,8 @@ PUBLIC = (
     "fedlin.theory.staged",
     "fedlin.theory.surrogate",
 )
+# Those of them whose classes' methods name their arguments too.
+METHODS = ("fedlin", "fedlin.data")
 SECTION = r"^{}:\n((?:[ ]+.*\n?|\n)*)"
 
 
@@ -42,6 +47,15 @@ PLACES = [
     if not (inspect.isclass(value) and issubclass(value, BaseException))
 ]
 
+CLASSES = {value for module in METHODS for _, value in public_names(module) if inspect.isclass(value)}
+METHODS_OF_CLASSES = [
+    pytest.param(method, id=method.__qualname__)
+    for value in sorted(CLASSES, key=lambda value: value.__qualname__)
+    for name, given in vars(value).items()
+    if not name.startswith("_") and inspect.isfunction(method := getattr(given, "__func__", given))
+    if method.__name__ == name  # a function of its own, and no field's default
+]
+
 
 def documented(docstring: str) -> set[str]:
     """The names under Args and Attributes."""
@@ -53,15 +67,29 @@ def documented(docstring: str) -> set[str]:
 @pytest.mark.parametrize("thing", PLACES)
 def test_every_argument_is_named(thing: Any) -> None:
     docstring = inspect.getdoc(thing) or ""
-    if inspect.isclass(thing) and "__init__" in vars(thing):
-        docstring += "\n\n" + (inspect.getdoc(vars(thing)["__init__"]) or "")
+    if inspect.isclass(thing):  # an estimator's base class names what all estimators take
+        own = [inspect.getdoc(base) or "" for base in thing.__mro__[:-1] if base.__module__.startswith("fedlin")]
+        docstring = "\n\n".join([*own, inspect.getdoc(vars(thing).get("__init__")) or ""])
     assert set(inspect.signature(thing).parameters) - documented(docstring) == set()
+
+
+def says_what_it_returns(function: Any) -> bool:
+    returns_nothing = inspect.signature(function).return_annotation in (None, "None")
+    section = re.search(r"^(Returns|Yields):\n    \S", inspect.getdoc(function) or "", flags=re.MULTILINE)
+    return returns_nothing or section is not None
 
 
 @pytest.mark.parametrize("function", [place for place in PLACES if not inspect.isclass(place.values[0])])
 def test_every_function_says_what_it_returns(function: Any) -> None:
-    if inspect.signature(function).return_annotation not in (None, "None"):
-        assert re.search(r"^(Returns|Yields):\n    \S", inspect.getdoc(function) or "", flags=re.MULTILINE)
+    assert says_what_it_returns(function)
+
+
+@pytest.mark.parametrize("method", METHODS_OF_CLASSES)
+def test_every_argument_of_a_method_is_named(method: Any) -> None:
+    """A method without arguments is what it returns, which its first line says."""
+    arguments = set(inspect.signature(method).parameters) - {"self", "cls"}
+    assert arguments - documented(inspect.getdoc(method) or "") == set()
+    assert not arguments or says_what_it_returns(method)
 
 
 def test_a_missing_argument_is_noticed() -> None:

@@ -33,6 +33,12 @@ def _ray() -> object:
     return RayTransport(lambda name: lambda phase, payload: payload, ["a"])
 
 
+def _secure() -> object:
+    from fedlin.transports.loopback import Loopback
+
+    return fedlin.serve(fedlin.fedavg(), Loopback({}), fedlin.Plan(1, 0.1), 1, dim=2, secure=True)
+
+
 # The feature, the extra it needs, and how it is used.
 FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.torch": ("torch", lambda: import_module("fedlin.torch")),
@@ -43,6 +49,7 @@ FEATURES: dict[str, tuple[str, Callable[[], object]]] = {
     "fedlin.transports.flare": ("flare", lambda: import_module("fedlin.transports.flare")),
     "fedlin.transports.ray": ("ray", _ray),
     "fedlin.transports.flower": ("flower", lambda: import_module("fedlin.transports.flower")),
+    "serve(secure=True)": ("secure", _secure),
     "theory.exact": ("exact", _exact),
     "playground": ("playground", _command("playground", "--no-browser")),
     "server_optimizer": ("optax", lambda: fedlin.server_optimizer(fedlin.fedavg(), None)),

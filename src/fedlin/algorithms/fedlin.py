@@ -151,7 +151,8 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
     uplink, downlink, model_uplink, model_downlink = links
     if opening:
         uplink, downlink, model_uplink = uplink.dense, downlink.dense, model_uplink.dense
-    as_moves = links.as_moves and not opening
+    adds_moves = links.as_moves  # whether clients keep a model that they add moves to
+    as_moves = adds_moves and not opening
 
     def broadcast_model(state: FedLinServer) -> Message:
         return state.move if as_moves else state.x
@@ -182,12 +183,12 @@ def _phases(links: Links, same_batch: bool, opening: bool) -> tuple[Phase[FedLin
             x = local.descend(state.x, shift=g - state.grad)  # line 5
         key = encoding_key(model_uplink, local, local.key)
         move, rho = model_uplink.send(key, state.model_rho, x - state.x)  # line 7
-        kept = state.x if links.as_moves else None
+        kept = state.x if adds_moves else None
         return state._replace(x=kept, grad=None, g=memory, model_rho=rho), move
 
     def average_models(state: FedLinServer, message: Vector, central: Central) -> FedLinServer:
         mean, h = model_uplink.receive(state.model_h, message, central)  # line 9
-        if not links.as_moves:
+        if not adds_moves:
             return state._replace(x=state.x + mean, g=None, model_h=h)
         move, e = model_downlink.send(central.key, state.model_e, mean)
         # The server's model is the one the clients hold: what the link left out stays in its memory.

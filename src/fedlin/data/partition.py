@@ -82,7 +82,15 @@ class Partition:
         return f"<Partition: {self.rows} rows, {self.clients} clients with {min(sizes)} to {max(sizes)} rows each>"
 
     def take(self, X: Any, y: ArrayLike) -> tuple[list[Any], list[NDArray[Any]]]:
-        """X_i and y_i of every client, dense or sparse as X is; the problems take both."""
+        """X_i and y_i of every client, dense or sparse as X is; the problems take both.
+
+        Args:
+            X: Features of all rows, (n, d), dense or sparse.
+            y: Labels of all rows, (n,).
+
+        Returns:
+            The lists of the clients' X_i and y_i.
+        """
         X, labels = X.tocsr() if is_sparse(X) else np.asarray(X), self._labels(y)
         if X.ndim < 1 or X.shape[0] != self.rows:
             raise DataError(f"X has shape {X.shape} and the partition {self.rows} rows: give the rows it was made for.")
@@ -106,6 +114,12 @@ class Partition:
     def table(self, y: ArrayLike | None = None) -> "pd.DataFrame":
         """One line a client: its name, its number of rows and, with labels, how many rows of each.
 
+        Args:
+            y: Labels of all rows, (n,).
+
+        Returns:
+            The table.
+
         >>> Partition([[0, 2], [1]]).table([5, 6, 6])
           client  rows  5  6
         0      0     2  1  1
@@ -118,7 +132,14 @@ class Partition:
         return pd.DataFrame({"client": self.names, "rows": counts.sum(axis=1), **by_label})
 
     def plot(self, y: ArrayLike | None = None) -> "Figure":
-        """A bar a client, as high as its number of rows, in layers by label."""
+        """A bar a client, as high as its number of rows, in layers by label.
+
+        Args:
+            y: Labels of all rows, (n,).
+
+        Returns:
+            The figure, for `savefig`.
+        """
         from matplotlib import colormaps
         from matplotlib.figure import Figure
 

@@ -68,7 +68,14 @@ class Recipe:
         true_or_false("intercept", self.intercept)
 
     def leaves(self, names: Iterable[str]) -> list[str]:
-        """Those of a table's columns that are left in; a name it does not have is refused."""
+        """Those of a table's columns that are left in; a name it does not have is refused.
+
+        Args:
+            names: The names of a table's columns.
+
+        Returns:
+            The names that are left, in the same order.
+        """
         columns = list(names)
         for key in ("keep", "drop", "words"):
             for name in getattr(self, key) or ():
@@ -143,7 +150,14 @@ class Preparation:
         return (*names, "intercept") if self.intercept else names
 
     def transform(self, columns: Mapping[str, Array]) -> Array:
-        """The features of rows, shape (n, features)."""
+        """The features of rows, shape (n, features).
+
+        Args:
+            columns: The rows' entries by column, each (n,).
+
+        Returns:
+            The features, (n, features).
+        """
         absent = [column.name for column in self.columns if column.name not in columns]
         if absent:
             raise DataError(f"the rows have no column {absent[0]!r}, which the preparation needs.")
@@ -152,13 +166,28 @@ class Preparation:
         return np.hstack([*parts, np.ones((rows, 1))] if self.intercept else parts)
 
     def penalties(self, l2: float, outputs: int = 1) -> Any:
-        """l2 for each entry of a model with so many outputs a feature: none on the intercept."""
+        """l2 for each entry of a model with so many outputs a feature: none on the intercept.
+
+        Args:
+            l2: The penalty of every other entry.
+            outputs: How many numbers the model has for a feature: the classes of softmax.
+
+        Returns:
+            l2 itself where there is no intercept, else one number for each entry of the model.
+        """
         if not self.intercept:
             return l2
         return np.repeat(np.append(np.full(len(self.names) - 1, l2), 0.0), outputs)
 
     def codes(self, y: Array) -> Array:
-        """The place of every label among `classes`."""
+        """The place of every label among `classes`.
+
+        Args:
+            y: Labels, (n,).
+
+        Returns:
+            Whole numbers from 0, (n,).
+        """
         place = {name: number for number, name in enumerate(self.classes)}
         words = words_of(y)
         unknown = [word for word in words if word not in place]
@@ -199,7 +228,14 @@ class Preparation:
 
     @classmethod
     def from_bytes(cls, message: bytes) -> "Preparation":
-        """As the server sent it; whatever is not of that form is refused."""
+        """As the server sent it; whatever is not of that form is refused.
+
+        Args:
+            message: What `to_bytes` returned.
+
+        Returns:
+            The preparation.
+        """
         try:
             fields = json.loads(message)
             columns = tuple(

@@ -42,7 +42,14 @@ class RawTable:
         return len(self.y)
 
     def take(self, rows: Any) -> "RawTable":
-        """Some of the rows: by their numbers, or by which are true."""
+        """Some of the rows: by their numbers, or by which are true.
+
+        Args:
+            rows: Numbers of rows, or a truth value for each row.
+
+        Returns:
+            A table of these rows.
+        """
         return replace(
             self,
             columns={name: column[rows] for name, column in self.columns.items()},

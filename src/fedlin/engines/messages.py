@@ -92,16 +92,17 @@ def _round_size(
     dtype: np.dtype[Any],
 ) -> RoundSize:
     # Kept, since tracing costs milliseconds and the runs of a batch all ask the same.
-    if algorithm.recipe is not None:  # shapes do not depend on a number left open, so any one stands in for it
-        numbers = {name: 1.0 if value is None else value for name, value in algorithm.recipe.numbers}
-        algorithm = algorithm.recipe.with_numbers(numbers)
+    numbers = {} if algorithm.recipe is None else dict(algorithm.recipe.numbers)
+    if algorithm.recipe is not None and None in numbers.values():  # shapes do not depend on it: any number will do
+        given = {name: 1.0 if value is None else value for name, value in numbers.items()}
+        algorithm = algorithm.recipe.with_numbers(given)
     own = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])  # type: ignore[no-untyped-call]
     traced = trace_rounds(algorithm, program, own, dim, dtype)
     return RoundSize(_measure(traced.opening), _measure(traced.later))
 
 
 def _measure(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:
-    return tuple(MessageSize(phase.name, size(phase.down), size(phase.up)) for phase in phases)
+    return tuple([MessageSize(phase.name, size(phase.down), size(phase.up)) for phase in phases])
 
 
 def trace_rounds(

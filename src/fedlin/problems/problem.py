@@ -91,7 +91,7 @@ class Problem:
         self.noise = noise
         self.sampler: Callable[[Any], Problem] | None = None  # makes `sampling` again where pickle cannot store it
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """d, the number of entries of a model."""
         return int(self.start.size)
@@ -101,7 +101,7 @@ class Problem:
         """The arrays that a flat model is made of, in its order; one where nothing more is known."""
         return (Layer("x", (self.dim,)),)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The precision in which everything about this problem is computed."""
         return self.start.dtype

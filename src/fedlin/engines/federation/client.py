@@ -109,6 +109,13 @@ class Client:
 
         No exception leaves a site, since its text may quote data: what is not acceptable about a message is told, and
         of everything else its type and a number under which the site's own log has the text.
+
+        Args:
+            phase: The transport's route; the message itself says everything else.
+            payload: The message, as the server wrote it.
+
+        Returns:
+            The reply, or a refusal that says why.
         """
         header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
         try:

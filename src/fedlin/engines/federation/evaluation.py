@@ -48,7 +48,15 @@ class Evaluation:
                 raise ArgumentError("evaluation.patience means nothing without evaluation.best: name a metric there.")
 
     def better(self, value: float, than: float) -> bool:
-        """Whether one value of the metric is better than another."""
+        """Whether one value of the metric is better than another.
+
+        Args:
+            value: The one value.
+            than: The other.
+
+        Returns:
+            True if `value` is the better one.
+        """
         return value > than if self.largest else value < than
 
 

@@ -65,13 +65,25 @@ class Limits:
                 raise ArgumentError(f"limits.{name} = {given!r} is not allowed: give a list of names.")
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a number beyond the limit of this name."""
+        """Refuse a number beyond the limit of this name.
+
+        Args:
+            name: The limit's name: a field of this class.
+            value: What was asked for.
+        """
         limit = getattr(self, name)
         if limit is not None and not (isinstance(value, int | float) and value <= limit):
             raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
 
     def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], plan: Mapping[str, Any]) -> None:
-        """Refuse a run that is not approved or would go beyond a limit, by what the server tells of it beforehand."""
+        """Refuse a run that is not approved or would go beyond a limit, by what the server tells of it beforehand.
+
+        Args:
+            run: The run's id.
+            algorithm: The method.
+            plan: What the server says of the run beforehand: rounds, the largest τ_i and η_i, whether sums
+                are secure.
+        """
         if self.runs is not None and run.hex() not in self.runs:
             raise WireError(f"run {run.hex()} is not one that this site's owner has approved.")
         for name in ("rounds", "tau", "eta"):

@@ -63,33 +63,74 @@ class Policy:
 
     @classmethod
     def everyone(cls, **limits: Any) -> "Policy":
-        """Every round waits for every client: bit for bit the simulated run, whatever crashes and comes back."""
+        """Every round waits for every client: bit for bit the simulated run, whatever crashes and comes back.
+
+        Args:
+            limits: Other fields of the policy, by name.
+
+        Returns:
+            The policy.
+        """
         return cls(quorum=None, **limits)
 
     @classmethod
     def first(cls, quorum: int, **limits: Any) -> "Policy":
-        """Every phase goes on with the first `quorum` answers."""
+        """Every phase goes on with the first `quorum` answers.
+
+        Args:
+            quorum: How many answers are enough.
+            limits: Other fields of the policy, by name.
+
+        Returns:
+            The policy.
+        """
         return cls(quorum=quorum, eager=True, **limits)
 
     @classmethod
     def within(cls, seconds: float, at_least: int = 1, **limits: Any) -> "Policy":
-        """Every phase goes on with whoever answers within so many seconds."""
+        """Every phase goes on with whoever answers within so many seconds.
+
+        Args:
+            seconds: How long a phase waits.
+            at_least: How many must have answered by then.
+            limits: Other fields of the policy, by name.
+
+        Returns:
+            The policy.
+        """
         return cls(quorum=at_least, eager=False, timeout=seconds, **limits)
 
     def needed(self, active: int) -> int:
-        """How many of the active clients must answer."""
+        """How many of the active clients must answer.
+
+        Args:
+            active: How many clients take part in the run.
+
+        Returns:
+            The least number of answers.
+        """
         return active if self.quorum is None else min(self.quorum, active)
 
     def is_due(self, absences: int) -> bool:
         """Whether a client that missed so many rounds in a row is waited for now: after 10, 20, 40, 80, ... of them.
 
         One that is slow is then counted, and begins anew; one that does not answer costs ever less.
+
+        Args:
+            absences: How many rounds in a row the client has missed.
+
+        Returns:
+            True if this round waits for it.
         """
         times, rest = divmod(absences + 1, self.late_every)
         return rest == 0 and is_power_of_two(times)
 
     def check(self, algorithm: Algorithm[Any, Any]) -> None:
-        """Refuse to go on without everyone where the algorithm cannot."""
+        """Refuse to go on without everyone where the algorithm cannot.
+
+        Args:
+            algorithm: The method that is to be run.
+        """
         if self.quorum is not None and Requirement.EVERY_CLIENT in algorithm.requires:
             raise ArgumentError(
                 f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -83,12 +84,12 @@ class Run:
             "present": None if self.present is None else _window(self.present, first, capacity),
         }
 
-    @property
+    @cached_property
     def when(self) -> When:
         """Which rounds are measured."""
         return "never" if self.every == 0 else "always" if self.every == 1 else "seldom"
 
-    @property
+    @cached_property
     def steady(self) -> bool:
         """Whether every round has the same plan, and the same clients or ones that it draws itself."""
         return self.tau.ndim == self.eta.ndim == 1 and self.present is None
@@ -98,7 +99,7 @@ class Run:
         weights, dtype = self.problem.weights, self.problem.dtype
         return Totals(*(np.asarray(value, dtype) for value in total(weights, eta)))
 
-    @property
+    @cached_property
     def limits(self) -> Measures:
         """What each measure must come to for the run to stop."""
         return self.stop.measures(self.problem)
@@ -107,7 +108,7 @@ class Run:
         """Whether the run may stop with these measures."""
         return any(reached(measures, self.limits))
 
-    @property
+    @cached_property
     def looped(self) -> bool:
         """Whether local steps are taken one by one."""
         sampling, objective = self.problem.sampling, self.problem.objective
@@ -151,9 +152,14 @@ class Run:
         count = len(calls)
         return RoundCosts(*self.bytes_sent(first, count), calls, np.full(count, seconds))
 
+    @cached_property
+    def bytes_each(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The bytes of one client, up and down, in the first round and in a later one."""
+        return self.sizes.sums()
+
     def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
         """The bytes of all clients in each of the rounds, up and down."""
-        each = np.where(np.arange(first, first + count)[:, None] == 0, *self.sizes.sums())
+        each = np.where(np.arange(first, first + count)[:, None] == 0, *self.bytes_each)
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 

@@ -60,12 +60,24 @@ class Stop:
         return any(one.name in self.limits for one in MEASURED)
 
     def measures(self, problem: Problem) -> Measures:
-        """The limit of each measure, one that is never reached where none was given."""
+        """The limit of each measure, one that is never reached where none was given.
+
+        Args:
+            problem: The problem, whose precision the limits take.
+
+        Returns:
+            Limits by column.
+        """
         limits: dict[str, Any] = {one.name: self.limits.get(one.name, one.never) for one in MEASURED}
         return {name: np.asarray(limit, problem.dtype) for name, limit in limits.items()}
 
     def check(self, problem: Problem, metrics: Collection[str]) -> None:
-        """Refuse to stop by what a run with these metrics does not know."""
+        """Refuse to stop by what a run with these metrics does not know.
+
+        Args:
+            problem: The problem that is to be run.
+            metrics: The names of the run's metrics.
+        """
         if self.needs_minimizer and problem.known_optimum is None:
             raise UnknownError(
                 f"{problem!r} does not know its minimiser, so a run cannot stop by gap or distance: "

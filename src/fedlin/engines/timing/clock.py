@@ -61,7 +61,18 @@ class Clock:
         *,
         participation: Participation = 1.0,
     ) -> Result:
-        """The result with `simulated` seconds after every round; the rest says what was run."""
+        """The result with `simulated` seconds after every round; the rest says what was run.
+
+        Args:
+            result: What `simulate` returned.
+            algorithm: The method that was run.
+            problem: The problem it was run on; its messages follow from it.
+            plan: The τ_i and η_i it was run with.
+            participation: As it was given to `simulate`.
+
+        Returns:
+            The same result with the column `simulated`: seconds after every round.
+        """
         self.check(problem.clients)
         rounds = max(result.rounds, 1)
         run = prepare_run(
@@ -91,7 +102,15 @@ class Clock:
         return result.with_columns(simulated=np.concatenate([[0.0], np.cumsum(seconds[: result.rounds])]))
 
     def alone(self, run: Run, rounds: int) -> Array:
-        """Seconds each client would need for the rounds if it were the only one, (m,)."""
+        """Seconds each client would need for the rounds if it were the only one, (m,).
+
+        Args:
+            run: The run, with its plan and the sizes of its messages.
+            rounds: How many rounds.
+
+        Returns:
+            Seconds, (m,).
+        """
         parts = zip(gradient_calls(run, rounds), run.sizes, strict=True)
         return np.asarray(sum(self._each(calls, sizes).sum(axis=(0, 1)) for calls, sizes in parts))
 
@@ -101,7 +120,11 @@ class Clock:
         return np.asarray(2 * self.latency + down / self.down + calls / self.speed + up / self.up)
 
     def check(self, clients: int) -> None:
-        """Refuse a number of clients the arrays do not have."""
+        """Refuse a number of clients the arrays do not have.
+
+        Args:
+            clients: How many clients there are.
+        """
         for name in ("speed", "up", "down", "latency"):
             shape = getattr(self, name).shape
             if shape not in ((), (clients,)):
