@@ -57,8 +57,12 @@ class Client:
         audit: Where to write down what is asked of the site.
         identity: Where the server is to learn sums of uploads alone, what the site signs its keys with, such as
             `fedlin.identities.SiteIdentity.generate` makes. The site then sends no upload without a mask.
-        sites: With an identity, how many sites the federation has: the site takes no part in a sum over two thirds of
-            them or fewer.
+        sites: With an identity, how many sites the federation has.
+        quorum: The fewest of them in a secure sum that the site takes part in, more than two thirds; all unless given.
+            Where sums may be over fewer than all, a server that asks twice at the same model learns what the site
+            that is in one sum alone has sent.
+        steps: The τ_i and η_i that were agreed for the site's uploads in secure sums; others are refused. A server that
+            gives all sites but one steps of next to nothing would learn from the sum what that one has sent.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -81,7 +85,9 @@ class Client:
         on_model: Callable[[NDArray[Any]], object] | None = None,
         audit: AuditTrail | None = None,
         identity: "Identity | None" = None,
-        sites: int = 3,
+        sites: int | None = None,
+        quorum: int | None = None,
+        steps: tuple[int, float] | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -100,7 +106,7 @@ class Client:
         self.audit = audit
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
-        self._secure = None if identity is None else self._secure_answers(identity, sites)
+        self._secure = None if identity is None else self._secure_answers(identity, sites, quorum, steps)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
@@ -133,10 +139,12 @@ class Client:
         record_request(self.audit, header, phase, request, reply)
         return reply
 
-    def _secure_answers(self, identity: "Identity", sites: int) -> "SecureAnswers":
+    def _secure_answers(
+        self, identity: "Identity", sites: int | None, quorum: int | None, steps: tuple[int, float] | None
+    ) -> "SecureAnswers":
         from fedlin.engines.federation.secure_client import SecureAnswers  # needs cryptography
 
-        return SecureAnswers(self.handshake, identity, self.weight, sites, self.folder, self._work)
+        return SecureAnswers(self.handshake, identity, self.weight, sites, quorum, steps, self.folder, self._work)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
