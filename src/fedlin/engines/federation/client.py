@@ -152,8 +152,8 @@ class Client:
         if differing:
             both = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
             raise WireError(f"server and client do not run the same: {both}. Start both with the same settings.")
-        self._check_fingerprint(header.run)
-        self.limits.check_run(header.run, self.handshake.algorithm, given)
+        self._check_run(header.run)
+        self.limits.check_plan(given)
         self.ledger.enter(header.run)
         facts: dict[str, Any] = {"weight": self.weight}
         if self.audit is not None:
@@ -220,24 +220,26 @@ class Client:
 
     def _model(self, header: Header, rest: memoryview) -> NDArray[Any]:
         """The model in a message of the run this site takes part in."""
-        self._check_fingerprint(header.run)
+        self._check_run(header.run)
         self.ledger.check_run(header.run)
         like = np.zeros(self.handshake.dim, self.handshake.dtype)
         return np.array(wire.unpack(rest, like))  # its own, to be changed as its owner likes
 
     def _store(self, run: bytes) -> ClientStates:
-        self._check_fingerprint(run)
+        self._check_run(run)
         self.ledger.check_run(run)
         if run not in self._stores:
             self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
         return self._stores[run]
 
-    def _check_fingerprint(self, run: bytes) -> None:
+    def _check_run(self, run: bytes) -> None:
+        """Refuse a run of other settings, or that the site's owner does not allow; also where no hello came first."""
         if run[:4] != self.handshake.fingerprint:
             raise WireError(
                 "the message belongs to a run of another algorithm, dimension or precision than "
                 f"{self.handshake.facts}: start server and client with the same settings."
             )
+        self.limits.check_run(run, self.handshake.algorithm, self.handshake.secure)
 
 
 def record_request(audit: AuditTrail | None, header: Header, phase: str, request: bytes, reply: bytes) -> None:
