@@ -1,13 +1,16 @@
-"""What secure sums cost: `python -m benchmarks.secure_sums [--sites N ...] [--dim D] [--rounds N] [--repeats N]`.
+"""What secure sums cost: `python -m benchmarks.secure_sums [--sites N ...] [--rows N ...]`, minutes.
 
 Server and sites are in one process, so that the CPU seconds of a round are those of all of them together. Plain and
 secure rounds take turns in one run, and the ratio is that of the medians. A site's own work is logistic regression on
-rows of its own; `--rows 1` leaves next to nothing of it, so that messages and masks are all that is measured.
+rows of its own; one row leaves next to nothing of it, so that messages and masks are all that is measured. What was
+measured is kept in benchmarks/results/secure_sums.json, one figure for each number of sites, entries and rows.
 """
 
 import argparse
 import json
+import os
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,6 +21,7 @@ from fedlin.identities import SiteIdentity
 from fedlin.transports.loopback import Loopback
 
 TAU, ETA, BOUND = 5, 1e-3, 1e4
+FILE = Path(__file__).parent / "results" / "secure_sums.json"
 
 
 def measure(sites: int, dim: int, rows: int, rounds: int, repeats: int) -> dict[str, Any]:
@@ -77,17 +81,30 @@ def measure(sites: int, dim: int, rows: int, rounds: int, repeats: int) -> dict[
     }
 
 
+def keep(figure: dict[str, Any]) -> None:
+    """Put a figure into the file, in place of an earlier one of the same size."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else []
+    size = [figure[name] for name in ("sites", "dim", "rows")]
+    kept = [one for one in kept if [one[name] for name in ("sites", "dim", "rows")] != size]
+    kept = sorted([*kept, figure], key=lambda one: (one["rows"], one["dim"], one["sites"]))
+    FILE.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main() -> None:
-    """A line of JSON for each number of sites."""
+    """A line of JSON for each number of sites and of rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, nargs="+", default=[10, 20])
     parser.add_argument("--dim", type=int, default=100_000)
-    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     for sites in given.sites:
-        print(json.dumps(measure(sites, given.dim, given.rows, given.rounds, given.repeats)), flush=True)
+        for rows in given.rows:
+            load = round(os.getloadavg()[0], 1)
+            figure = measure(sites, given.dim, rows, given.rounds, given.repeats)
+            keep({**figure, "load": load, "cores": os.cpu_count()})
+            print(json.dumps(figure), flush=True)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def reason(reply: bytes) -> str:
         (Limits(methods=("fedavg", "scaffold")), "the method fedlin is not one of this site's: fedavg, scaffold"),
         (Limits(runs=("00" * 8,)), "is not one that this site's owner has approved"),
         (Limits(epsilon=1.0), "fedlin uploads without noise of the site's own in phase 0"),
+        (Limits(secure=True), "this site takes part in secure sums alone"),
     ],
 )
 def test_a_run_beyond_a_limit_is_refused_before_it_begins(
@@ -76,10 +77,9 @@ class Asked:
         self.site = Client(self.algorithm, PROBLEM.client(0), limits=limits, folder=folder)
         self.run = self.site.handshake.fingerprint + b"run1"
 
-    def hello(self, run: bytes) -> str:
-        return reason(
-            self.site.handle("hello", wire.write_message(Header(Kind.HELLO, run), wire.write_facts(self.facts)))
-        )
+    def hello(self, run: bytes, **said: Any) -> str:
+        facts = wire.write_facts({**self.facts, **said})
+        return reason(self.site.handle("hello", wire.write_message(Header(Kind.HELLO, run), facts)))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -102,6 +102,17 @@ def test_a_server_that_asks_for_more_than_it_said_is_refused() -> None:
     assert "eta = 2.0" in server.task(1, eta=2.0)
     assert "rounds = 11" in server.task(10)
     assert server.task(9) == ""
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(secure=True), Limits(runs=()), Limits(methods=("fedavg",)), Limits(epsilon=1.0)]
+)
+def test_what_an_owner_forbids_is_refused_whatever_the_server_says_or_leaves_out(limits: Limits) -> None:
+    """A hello that speaks of secure sums where there are none, and no hello at all."""
+    server = Asked(limits)
+    assert server.hello(server.run, secure=True) != ""
+    assert Asked(limits).task(0) != ""
+    assert Asked(Limits()).task(0) == ""
 
 
 def test_a_round_can_be_asked_so_often_and_no_more(tmp_path: Path) -> None:

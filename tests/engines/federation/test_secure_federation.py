@@ -18,8 +18,15 @@ from faults import CLIENT_FAULTS, SERVER_FAULTS, Fault, Faulty, until_done
 from fedlin import Client, Policy, identity, innovation, plain, privacy, quantize, rand_k
 from fedlin.core import Algorithm
 from fedlin.engines.federation import secure_exchange, secure_site, secure_sum, wire
-from fedlin.engines.federation.secure_encoding import SumTerms, encode_upload, mean_upload, shared_noise, sum_terms
-from fedlin.engines.federation.secure_masks import add_mask
+from fedlin.engines.federation.secure_encoding import (
+    SumTerms,
+    check_terms,
+    encode_upload,
+    mean_upload,
+    shared_noise,
+    sum_terms,
+)
+from fedlin.engines.federation.secure_masks import add_mask, normal_stream
 from fedlin.engines.federation.secure_shares import threshold_of, tolerated
 from fedlin.engines.federation.secure_site import SecureSite
 from fedlin.engines.federation.wire import Header, Kind
@@ -39,11 +46,11 @@ X0 = np.array([1.0, -2.0, 0.5])
 NAMES = [f"site-{i}" for i in range(M)]
 IDENTITIES = SiteIdentity.generate(NAMES)
 QUICK: dict[str, Any] = {"pause": 0.0, "patience": 30.0, "norm_bound": 1e4}
-NONE = np.random.default_rng(0)  # where no noise is drawn
+NONE = normal_stream(bytes(32))  # where no noise is drawn
 
 
 def site(algorithm: Algorithm[Any, Any], number: int, folder: Path | None = None, **options: Any) -> Client:
-    own = {"identity": IDENTITIES[NAMES[number]], "sites": M, "weight": 1.0 + number, **options}
+    own = {"identity": IDENTITIES[NAMES[number]], "sites": M, "quorum": 3, "weight": 1.0 + number, **options}
     return Client(algorithm, PROBLEM.client(number), folder=folder, **own)
 
 
@@ -73,10 +80,10 @@ def checked_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     mask, unmask = SecureSite.mask, secure_sum.unmasked_sum
 
     def remember(
-        self: SecureSite, attempt: Any, phase: int, members: Any, context: Any, upload: Any, words: Any
+        self: SecureSite, attempt: Any, phase: int, members: Any, context: Any, upload: Any, words: Any, terms: bytes
     ) -> None:
         before[phase, self.name] = words.copy()
-        mask(self, attempt, phase, members, context, upload, words)
+        mask(self, attempt, phase, members, context, upload, words, terms)
 
     def compare(directory: Any, phase: int, members: Any, context: Any, uploads: Any, shares: Any) -> Any:
         total = unmask(directory, phase, members, context, uploads, shares)
@@ -147,12 +154,12 @@ def test_what_does_not_fit_is_refused_by_the_site() -> None:
     for vector, why in [
         (np.array([np.nan, 1.0]), "NaN"),
         (np.array([np.inf, 1.0]), "NaN or infinite"),
-        (np.array([8.0, 8.0]), "norm 11.3, and 10 is allowed"),
+        (np.array([8.0, 8.0]), "beyond the bound of 10"),
     ]:
         with pytest.raises(WireError, match=why):
             encode_upload(Dense(vector), 1.0, terms, NONE)  # type: ignore[arg-type]
     with pytest.raises(WireError, match="leave out this site's weight, 3"):
-        encode_upload(np.ones(2), 3.0, terms, NONE)
+        check_terms(np.ones(2), 3.0, terms)
     for sites_, weight, bound in [(4, 2.0, 10.0), (17, 1e-5, 1e9), (3, 123.0, 1.0)]:
         largest = SumTerms(sites_, weight, bound, 0.0, 8)
         edge = np.array(
@@ -392,7 +399,7 @@ def test_an_upload_that_is_unfit_is_told_and_its_site_quarantined() -> None:
     identities = SiteIdentity.generate(five)
     handlers = {
         name: Client(
-            fedlin.fedavg(), far if i == 2 else PROBLEM.client(i % M), identity=identities[name], sites=5
+            fedlin.fedavg(), far if i == 2 else PROBLEM.client(i % M), identity=identities[name], sites=5, quorum=4
         ).handle
         for i, name in enumerate(five)
     }
@@ -416,7 +423,7 @@ def test_noise_shared_out_adds_up_to_what_the_account_needs() -> None:
     noise = shared_noise(mechanism, 3.0, honest)
     terms = sum_terms(np.zeros(1), weights, 10.0, noise)
     size = 40_000
-    words = [encode_upload(np.zeros(size), w, terms, np.random.default_rng(i))[0] for i, w in enumerate(weights)]
+    words = [encode_upload(np.zeros(size), w, terms, normal_stream(bytes([i] * 32)))[0] for i, w in enumerate(weights)]
     sums = np.sum(words[:honest], axis=0, dtype=np.uint64).view(np.int64) * 2.0**-terms.exponent
     needed = z * 2 * clip * 3.0  # another site of the largest weight moves Σ w_i u_i by 2·clip·w_max
     assert abs(sums.std() / needed - 1) < 4 / np.sqrt(2 * size)

@@ -20,7 +20,7 @@ from fedlin.engines.federation.secure_keys import (
     public_key,
     read_fields,
 )
-from fedlin.engines.federation.secure_masks import LARGEST, add_mask, scale_exponent, to_signed
+from fedlin.engines.federation.secure_masks import LARGEST, add_mask, normal_stream, scale_exponent, to_signed
 from fedlin.engines.federation.secure_shares import join_shares, split_secret, threshold_of, tolerated
 from fedlin.engines.federation.secure_site import SecureSite, is_added, own_key, pair_key
 from fedlin.engines.federation.secure_sum import unmasked_sum
@@ -30,6 +30,7 @@ from fedlin.identities import SiteIdentity
 RNG = np.random.default_rng(0)
 RUN, CONTEXT, DIM = b"12345678", b"what all were told", 5
 NAMES = ["a", "b", "c", "d"]  # of whom three are the threshold
+QUORUM = 3
 
 
 class Federation:
@@ -37,11 +38,11 @@ class Federation:
 
     def __init__(self, names: Sequence[str] = NAMES, *, number: int = 1, phases: int = 1, width: int = 8) -> None:
         self.names, self.width = list(names), width
-        self.sites = {name: SecureSite(identity) for name, identity in SiteIdentity.generate(names).items()}
+        self.sites = {name: SecureSite(own, len(names), QUORUM) for name, own in SiteIdentity.generate(names).items()}
         self.begin(number, phases)
 
     def begin(self, number: int, phases: int = 1) -> None:
-        self.attempt = Attempt(RUN, number)
+        self.attempt = Attempt(RUN, 0, number)
         self.offers = {name: site.offer_keys(self.attempt, phases) for name, site in self.sites.items()}
         self.body = Directory.write(threshold_of(len(self.names)), self.offers)
         self.directory = Directory.read(self.body, phases)
@@ -134,6 +135,17 @@ def test_a_mask_is_the_stream_of_chacha20_whole_or_in_pieces(width: int) -> None
     np.testing.assert_array_equal(masked, words + stream)
     add_mask(masked, key, subtract=True)
     np.testing.assert_array_equal(masked, words)
+
+
+def test_noise_is_normal_and_a_function_of_its_key() -> None:
+    keys = [bytes([number] * 32) for number in range(2)]
+    one, other = (normal_stream(key)(20_000) for key in keys)
+    for drawn in (one, other):
+        assert stats.kstest(drawn, "norm").pvalue > 1e-3
+        assert abs(drawn).max() < 8.3
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(one.size)
+    draw = normal_stream(keys[0])
+    np.testing.assert_array_equal(np.concatenate([draw(7), draw(19_993)]), one)
 
 
 def test_no_sum_within_the_bound_can_overflow() -> None:
@@ -250,14 +262,16 @@ def test_a_server_that_asks_for_both_kinds_of_unmasking_is_refused() -> None:
     for name in NAMES:
         federation.unmask(name, NAMES)
     without = NAMES[:3]
-    with pytest.raises(WireError, match="this upload counts in the sum over a, b, c, d"):
+    with pytest.raises(
+        WireError, match="this site helps with the sum over a, b, c, d in this phase, and with no other"
+    ):
         federation.confirm(without)
     with pytest.raises(WireError, match="sites confirm who is missing, and 3 are needed"):
         federation.unmask("a", without)
     # Nor the other way round, nor to different sites: who confirmed one set does not sign another.
     other, _ = masked_federation()
     confirmations = other.confirm(without)
-    with pytest.raises(WireError, match="counts in the sum over a, b, c,"):
+    with pytest.raises(WireError, match="helps with the sum over a, b, c in this phase"):
         other.unmask("a", NAMES)
     with pytest.raises(WireError, match="did not sign"):
         other.unmask("d", ["b", "c", "d"], confirmations)
@@ -304,19 +318,21 @@ def test_a_server_that_swaps_keys_is_refused() -> None:
 
 def test_a_server_that_drops_chosen_sites_is_refused() -> None:
     federation, _ = masked_federation()
-    with pytest.raises(WireError, match="a sum over 2 sites would be unmasked, and 3 are the fewest"):
+    with pytest.raises(WireError, match="a sum over 2 sites, and 3 are the fewest"):
         federation.confirm(["a", "b"])
-    with pytest.raises(WireError, match="a sum over a is not allowed"):
+    with pytest.raises(WireError, match="a sum over 1 sites, and 3 are the fewest"):
         federation.sites["a"].mask(federation.attempt, 0, ["a"], CONTEXT, b"", np.zeros(1, np.uint64))
     for threshold, offers in [(2, federation.offers), (2, {n: federation.offers[n] for n in "ab"})]:
         federation.begin(federation.attempt.number + 1)
         offers = {name: federation.offers[name] for name in offers}
         with pytest.raises(WireError, match=f"a threshold of {threshold} of {len(offers)} sites is not allowed"):
             federation.sites["a"].deal_shares(federation.attempt, Directory.write(threshold, offers))
-    least = SecureSite(SiteIdentity.generate(NAMES)["a"], least=4)
-    offers = {**federation.offers, "a": least.offer_keys(federation.attempt, 1)}
+    larger = SecureSite(SiteIdentity.generate(NAMES)["a"], 5)
+    offers = {**federation.offers, "a": larger.offer_keys(federation.attempt, 1)}
     with pytest.raises(WireError, match="takes part from 4 on"):
-        least.deal_shares(federation.attempt, Directory.write(3, offers))
+        larger.deal_shares(federation.attempt, Directory.write(3, offers))
+    with pytest.raises(WireError, match="a sum over 4 sites, and 5 are the fewest"):  # all, unless it agreed to fewer
+        larger.deal_shares(federation.attempt, Directory.write(4, offers))
 
 
 def test_a_server_that_sums_an_upload_with_and_without_a_site_is_refused() -> None:
@@ -337,7 +353,7 @@ def test_a_server_that_replays_an_attempt_is_refused() -> None:
     envelopes = federation.envelopes("a")
     for number in (1, 0):
         with pytest.raises(WireError, match=f"attempt {number} is not newer than 1"):
-            site.offer_keys(Attempt(RUN, number), 1)
+            site.offer_keys(Attempt(RUN, 0, number), 1)
     with pytest.raises(WireError, match="dealt already"):
         site.deal_shares(attempt, body)
     with pytest.raises(WireError, match="masks are used once"):

@@ -217,11 +217,14 @@ def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
 def _client(
     name: str, own: dict[str, Any], problem: Problem, kit: Path, settings: FederationSettings, weight: float
 ) -> Client:
-    identity = None
+    secure: dict[str, Any] = {}
     if settings.secure:
         from fedlin.transports.signatures import KitIdentity  # needs cryptography
 
-        identity = KitIdentity(kit / "startup", name, settings.sites)
+        identity, number = KitIdentity(kit / "startup", name, settings.sites), settings.sites.index(name)
+        steps = int(settings.plan.tau[number]), float(settings.plan.eta[number])
+        quorum = settings.policy.quorum
+        secure = {"identity": identity, "sites": len(settings.sites), "quorum": quorum, "steps": steps}
     return Client(
         settings.algorithm,
         problem,
@@ -231,6 +234,5 @@ def _client(
         evaluation_weight=own.get("TEST_ROWS", 1.0),
         on_model=lambda x: write_model(kit / MODEL, x),
         audit=AuditTrail(kit),
-        identity=identity,
-        sites=len(settings.sites),
+        **secure,
     )

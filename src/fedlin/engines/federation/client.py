@@ -57,8 +57,12 @@ class Client:
         audit: Where to write down what is asked of the site.
         identity: Where the server is to learn sums of uploads alone, what the site signs its keys with, such as
             `fedlin.identities.SiteIdentity.generate` makes. The site then sends no upload without a mask.
-        sites: With an identity, how many sites the federation has: the site takes no part in a sum over two thirds of
-            them or fewer.
+        sites: With an identity, how many sites the federation has.
+        quorum: The fewest of them in a secure sum that the site takes part in, more than two thirds; all unless given.
+            Where sums may be over fewer than all, a server that asks twice at the same model learns what the site
+            that is in one sum alone has sent.
+        steps: The τ_i and η_i that were agreed for the site's uploads in secure sums; others are refused. A server that
+            gives all sites but one steps of next to nothing would learn from the sum what that one has sent.
 
     >>> import fedlin
     >>> problem = fedlin.problems.least_squares(clients=3, dim=4, samples=5)
@@ -81,7 +85,9 @@ class Client:
         on_model: Callable[[NDArray[Any]], object] | None = None,
         audit: AuditTrail | None = None,
         identity: "Identity | None" = None,
-        sites: int = 3,
+        sites: int | None = None,
+        quorum: int | None = None,
+        steps: tuple[int, float] | None = None,
     ) -> None:
         if not isinstance(problem, Problem) or problem.clients != 1:
             raise ArgumentError(
@@ -100,7 +106,7 @@ class Client:
         self.audit = audit
         self._stores: dict[bytes, ClientStates] = {}
         self._secret = secret_words(secret, algorithm, self.folder, central=False)
-        self._secure = None if identity is None else self._secure_answers(identity, sites)
+        self._secure = None if identity is None else self._secure_answers(identity, sites, quorum, steps)
         with precision(problem.dtype):
             self._data = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (problem.data, problem.noise))
 
@@ -140,10 +146,12 @@ class Client:
         record_request(self.audit, header, phase, request, reply)
         return reply
 
-    def _secure_answers(self, identity: "Identity", sites: int) -> "SecureAnswers":
+    def _secure_answers(
+        self, identity: "Identity", sites: int | None, quorum: int | None, steps: tuple[int, float] | None
+    ) -> "SecureAnswers":
         from fedlin.engines.federation.secure_client import SecureAnswers  # needs cryptography
 
-        return SecureAnswers(self.handshake, identity, self.weight, sites, self.folder, self._work)
+        return SecureAnswers(self.handshake, identity, self.weight, sites, quorum, steps, self.folder, self._work)
 
     def _greet(self, request: bytes, header: Header, rest: memoryview) -> bytes:
         given, own = wire.read_facts(rest), self.handshake.facts
@@ -151,8 +159,8 @@ class Client:
         if differing:
             both = ", ".join(f"{name} {given.get(name)!r} on the server and {own[name]!r} here" for name in differing)
             raise WireError(f"server and client do not run the same: {both}. Start both with the same settings.")
-        self._check_fingerprint(header.run)
-        self.limits.check_run(header.run, self.handshake.algorithm, given)
+        self._check_run(header.run)
+        self.limits.check_plan(given)
         self.ledger.enter(header.run)
         facts: dict[str, Any] = {"weight": self.weight}
         if self.audit is not None:
@@ -219,24 +227,26 @@ class Client:
 
     def _model(self, header: Header, rest: memoryview) -> NDArray[Any]:
         """The model in a message of the run this site takes part in."""
-        self._check_fingerprint(header.run)
+        self._check_run(header.run)
         self.ledger.check_run(header.run)
         like = np.zeros(self.handshake.dim, self.handshake.dtype)
         return np.array(wire.unpack(rest, like))  # its own, to be changed as its owner likes
 
     def _store(self, run: bytes) -> ClientStates:
-        self._check_fingerprint(run)
+        self._check_run(run)
         self.ledger.check_run(run)
         if run not in self._stores:
             self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
         return self._stores[run]
 
-    def _check_fingerprint(self, run: bytes) -> None:
+    def _check_run(self, run: bytes) -> None:
+        """Refuse a run of other settings, or that the site's owner does not allow; also where no hello came first."""
         if run[:4] != self.handshake.fingerprint:
             raise WireError(
                 "the message belongs to a run of another algorithm, dimension or precision than "
                 f"{self.handshake.facts}: start server and client with the same settings."
             )
+        self.limits.check_run(run, self.handshake.algorithm, self.handshake.secure)
 
 
 def record_request(audit: AuditTrail | None, header: Header, phase: str, request: bytes, reply: bytes) -> None:

@@ -75,27 +75,33 @@ class Limits:
         if limit is not None and not (isinstance(value, int | float) and value <= limit):
             raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
 
-    def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], plan: Mapping[str, Any]) -> None:
-        """Refuse a run that is not approved or would go beyond a limit, by what the server tells of it beforehand.
+    def check_plan(self, plan: Mapping[str, Any]) -> None:
+        """Refuse a run that would go beyond a limit, by what the server tells of it beforehand.
+
+        Args:
+            plan: The rounds, and the largest τ_i and η_i, as the server says.
+        """
+        for name in ("rounds", "tau", "eta"):
+            self.check(name, plan.get(name, 0))
+
+    def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], secure: bool) -> None:
+        """Refuse a run that is not approved, by what the site itself knows of it, whatever the server says.
 
         Args:
             run: The run's id.
             algorithm: The method.
-            plan: What the server says of the run beforehand: rounds, the largest τ_i and η_i, whether sums
-                are secure.
+            secure: Whether the server learns sums alone.
         """
         if self.runs is not None and run.hex() not in self.runs:
             raise WireError(f"run {run.hex()} is not one that this site's owner has approved.")
-        for name in ("rounds", "tau", "eta"):
-            self.check(name, plan.get(name, 0))
-        if self.secure and plan.get("secure") is not True:
+        if self.secure and not secure:
             raise WireError("this site takes part in secure sums alone: set secure = true for the run.")
         method = algorithm.name if algorithm.recipe is None else algorithm.recipe.build.__name__
         if self.methods is not None and method not in self.methods:
             raise WireError(f"the method {method} is not one of this site's: {', '.join(self.methods)}.")
         if self.epsilon is not None:
             for phase in range(len(algorithm.phases)):
-                noise_of(algorithm, phase, plan.get("secure") is True)
+                noise_of(algorithm, phase, secure)
 
 
 def noise_of(algorithm: Algorithm[Any, Any], phase: int, secure: bool = False) -> float:

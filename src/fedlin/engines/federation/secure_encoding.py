@@ -7,7 +7,7 @@ one unit, w_i/unit times the code is sent in as few bytes as hold the sum. Place
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import gcd, sqrt
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from fedlin.layers import Layers
 from fedlin.payloads import Dense, Grid, Sparse, array_bytes, is_payload
 
 Array = NDArray[Any]
-TAIL = 40.0  # standard deviations that noise is given room for; beyond it the upload is not sent
+TAIL = 9.0  # standard deviations that noise is given room for, and beyond which none is drawn
 FINEST = 2.0**20  # steps of the fixed point in a standard deviation of noise, at least
 _TERMS = struct.Struct("<IdddBd")
 
@@ -66,15 +66,31 @@ class SumTerms(NamedTuple):
         return terms
 
 
-def sum_terms(like: Message, weights: Array, bound: float, noise: float = 0.0) -> SumTerms:
-    """The terms for uploads of this structure, from the weights of all sites."""
-    unit, heaviest, sites = weight_unit(weights), float(weights.max()), weights.size
+def sum_terms(like: Message, weights: Array, bound: float, noise: float = 0.0, sites: int | None = None) -> SumTerms:
+    """The terms for uploads of this structure, from the weights of all sites and how many there is to be room for."""
+    terms = SumTerms(sites or weights.size, float(weights.max()), bound, weight_unit(weights), 8, noise)
+    return terms._replace(width=least_width(like, terms))
+
+
+def least_width(like: Message, terms: SumTerms) -> int:
+    """The bytes of a whole number: as few as hold the sum of codes, and 8 for everything else."""
     codes = [node.levels for node in _nodes(like) if isinstance(node, Grid)]
-    width = 8
-    if unit and codes and not noise and all(isinstance(node, Grid) for node in _nodes(like)):
-        needed = sites * round(heaviest / unit) * max(codes)
-        width = next(width for width in (1, 2, 4, 8) if needed <= 1 << 8 * width - 2)
-    return SumTerms(sites, heaviest, bound, unit, width, noise)
+    if not (terms.unit and codes and not terms.noise and all(isinstance(node, Grid) for node in _nodes(like))):
+        return 8
+    needed = terms.sites * terms.heaviest / terms.unit * max(codes)
+    return next((width for width in (1, 2, 4) if needed <= 1 << 8 * width - 2), 8)
+
+
+def check_terms(like: Message, weight: float, terms: SumTerms) -> None:
+    """Refuse terms that are not for uploads like these, of a site of this weight; whatever its data is.
+
+    What were found out of them from an upload would tell the server of it.
+    """
+    if weight > terms.heaviest or (terms.unit and weight != terms.unit * round(weight / terms.unit)):
+        raise WireError(f"the terms of the sum leave out this site's weight, {weight:g}.")
+    if terms.width != least_width(like, terms):
+        raise WireError(f"{terms.width} bytes a number are not what these uploads take.")
+    check_noise(terms)
 
 
 def weight_unit(weights: Array) -> float:
@@ -140,11 +156,15 @@ def clear_size(like: Message) -> int:
     return sum(array_bytes(node.indices) for node in _nodes(like) if isinstance(node, Sparse))
 
 
-def encode_upload(upload: Message, weight: float, terms: SumTerms, noise: np.random.Generator) -> tuple[Words, bytes]:
+def encode_upload(
+    upload: Message, weight: float, terms: SumTerms, normals: Callable[[int], Array]
+) -> tuple[Words, bytes]:
     """A site's upload as whole numbers before any mask, and the part of it that goes without one.
 
+    `normals` draws standard normal numbers, for noise.
+
     Raises:
-        WireError: It is not finite, or beyond the bound; nothing was sent.
+        WireError: It is not finite, or beyond the bound; nothing was sent. The server hears that, and not by how much.
     """
     values = [_values(node) for node in _nodes(upload)]
     with np.errstate(over="ignore"):
@@ -152,9 +172,7 @@ def encode_upload(upload: Message, weight: float, terms: SumTerms, noise: np.ran
     if not np.isfinite(norm):
         raise NotFiniteError("the upload holds NaN or infinite numbers.")
     if norm > terms.bound:
-        raise WireError(f"the upload has norm {norm:.3g}, and {terms.bound:.3g} is allowed.")
-    if weight > terms.heaviest or (terms.unit and weight != terms.unit * round(weight / terms.unit)):
-        raise WireError(f"the terms of the sum leave out this site's weight, {weight:g}.")
+        raise WireError(f"the norm of the upload is beyond the bound of {terms.bound:.3g}.")
     pieces = []
     for node, part in zip(_nodes(upload), values, strict=True):
         if terms.unit and isinstance(node, Grid) and not terms.noise:
@@ -162,7 +180,7 @@ def encode_upload(upload: Message, weight: float, terms: SumTerms, noise: np.ran
         else:
             reals = weight * part
             if terms.noise:
-                reals = reals + terms.noise * noise.standard_normal(reals.size)
+                reals = reals + terms.noise * normals(reals.size)
             whole = np.rint(np.ldexp(reals, terms.exponent))
         if whole.size and not np.abs(whole).max() <= terms.largest:
             raise WireError("the upload is too large for the sum's whole numbers.")

@@ -54,7 +54,7 @@ class SecureSums:
 
     number: int = 0  # of the latest attempt
     round: int = -1
-    known: dict[int, SortedReplies] = field(default_factory=dict)  # of the present round, by phase: means
+    known: dict[int, "KnownSum"] = field(default_factory=dict)  # of the present round, by phase
 
     def next_attempt(self, session: Session) -> Attempt:
         """One with a larger number than any before, also before a restart."""
@@ -62,7 +62,14 @@ class SecureSums:
         if session.progress.round != self.round:
             self.round = session.progress.round
             self.known.clear()
-        return Attempt(session.run, self.number)
+        return Attempt(session.run, self.round, self.number)
+
+
+class KnownSum(NamedTuple):
+    """A sum that was unmasked."""
+
+    uploads: Mapping[str, bytes]  # what names each upload in it
+    found: SortedReplies
 
 
 class MaskedPhase(NamedTuple):
@@ -94,11 +101,10 @@ class SecureAttempt:
 
     def collect(self, phase: MaskedPhase, needed: int, eager: bool, due: Collection[str]) -> SortedReplies:
         """Ask for a phase, and learn the mean of the uploads that arrived; no uploads where too few did."""
-        ids = phase.states
+        ids = {name: wire.name_upload(phase.header, task, phase.body) for name, task in phase.tasks.items()}
         known = self.sums.known.get(phase.header.phase)
-        states = {} if known is None or known.states is None else known.states
-        if known is not None and all(ids[name] == states[name] for name in ids.keys() & states.keys()):
-            return known  # what these uploads add up to is known, and no site lets them be added up otherwise
+        if known is not None and all(ids[name] == known.uploads[name] for name in ids.keys() & known.uploads.keys()):
+            return known.found  # what these uploads add up to, and no site lets them be added up otherwise
         terms = _terms(self.session, phase)
         members = sorted(ids)
         # A server that died before it heard of a sum asks for the same sum, and waits for who is in it.
@@ -126,9 +132,9 @@ class SecureAttempt:
             return found._replace(uploads={})
         weight = sum_of_weights({name: self.session.roster[name].weight for name in survivors})
         mean = mean_upload(phase.like, sums, arrived.clear, weight, terms)
-        states = {name: ids[name] for name in survivors}
+        states = {name: phase.states[name] for name in survivors}
         found = found._replace(uploads=dict.fromkeys(survivors), mean=mean, states=states)
-        self.sums.known[phase.header.phase] = found
+        self.sums.known[phase.header.phase] = KnownSum({name: ids[name] for name in survivors}, found)
         return found
 
     def _shares(self, header: Header, members: Sequence[str], survivors: list[str]) -> dict[str, list[bytes]] | None:
@@ -288,6 +294,6 @@ def _terms(session: Session, phase: MaskedPhase) -> SumTerms:
     sites = len(roster.participants)
     threshold = threshold_of(max(sites, LEAST))
     noise = shared_noise(mechanism, float(weights.max()), threshold - tolerated(sites, threshold))
-    terms = sum_terms(phase.like, weights, bound, noise)._replace(sites=sites)
+    terms = sum_terms(phase.like, weights, bound, noise, sites)
     check_noise(terms)
     return terms

@@ -23,11 +23,13 @@ class Attempt(NamedTuple):
     """One attempt at a round, for which keys are good."""
 
     run: bytes
+    round: int
     number: int  # larger for every attempt
 
     def statement(self, purpose: str, *parts: bytes) -> bytes:
         """What a site signs about this attempt."""
-        return write_fields([b"fedlin", purpose.encode(), self.run, self.number.to_bytes(8), *parts])
+        place = [self.run, self.round.to_bytes(4), self.number.to_bytes(8)]
+        return write_fields([b"fedlin", purpose.encode(), *place, *parts])
 
 
 class Offer(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.secure_encoding import SumTerms
 from fedlin.engines.federation.secure_keys import Attempt, read_fields, read_names, write_fields, write_names
-from fedlin.engines.federation.wire import Header, Kind
+from fedlin.engines.federation.wire import Header, Kind, Task
 from fedlin.errors import WireError
 
 _LENGTH = struct.Struct("<I")
@@ -35,7 +35,9 @@ class MaskedTask(NamedTuple):
 
     header: Header  # of the task, as it is without a mask
     task: memoryview
-    state: bytes  # names the state it leads to, and the upload
+    numbers: Task
+    state: bytes  # names the state it leads to
+    upload: bytes  # names the upload
     request: MaskRequest
     context: bytes  # all that sites must have been told alike
 
@@ -50,10 +52,10 @@ def read_masked_task(header: Header, rest: memoryview) -> MaskedTask:
         raise WireError("what is said about the sum is longer than the message.")
     number, names, terms = _parse(rest[end : -_LENGTH.size], 3)
     task, body = wire.read_task(rest[:end])
-    request = MaskRequest(_attempt(header.run, number), read_names(names), SumTerms.read(terms))
+    request = MaskRequest(_attempt(header, number), read_names(names), SumTerms.read(terms))
     plain = header._replace(kind=Kind.TASK)
-    state = wire.name_state(plain, task, body)
-    return MaskedTask(plain, rest[:end], state, request, sum_context(plain, task.seed, body, request))
+    state, upload = wire.name_state(plain, task, body), wire.name_upload(plain, task, body)
+    return MaskedTask(plain, rest[:end], task, state, upload, request, sum_context(plain, task.seed, body, request))
 
 
 def sum_context(header: Header, seed: int, body: bytes | memoryview, request: MaskRequest) -> bytes:
@@ -67,9 +69,9 @@ def write_keys(attempt: Attempt) -> bytes:
     return write_fields([_number(attempt)])
 
 
-def read_keys(run: bytes, rest: memoryview) -> Attempt:
+def read_keys(header: Header, rest: memoryview) -> Attempt:
     """What `write_keys` wrote."""
-    return _attempt(run, *_parse(rest, 1))
+    return _attempt(header, *_parse(rest, 1))
 
 
 def write_offered(offer: bytes, unmasked: Mapping[bytes, Sequence[str]]) -> bytes:
@@ -91,10 +93,10 @@ def write_directory(attempt: Attempt, directory: bytes) -> bytes:
     return write_fields([_number(attempt), directory])
 
 
-def read_directory(run: bytes, rest: memoryview) -> tuple[Attempt, bytes]:
+def read_directory(header: Header, rest: memoryview) -> tuple[Attempt, bytes]:
     """What `write_directory` wrote."""
     number, directory = _parse(rest, 2)
-    return _attempt(run, number), directory
+    return _attempt(header, number), directory
 
 
 class UnmaskRequest(NamedTuple):
@@ -111,10 +113,10 @@ class UnmaskRequest(NamedTuple):
         return write_fields([*parts, write_table(self.confirmations), write_table(self.envelopes)])
 
     @classmethod
-    def read(cls, run: bytes, rest: memoryview) -> "UnmaskRequest":
+    def read(cls, header: Header, rest: memoryview) -> "UnmaskRequest":
         """What `write` wrote."""
         number, survivors, confirmations, envelopes = _parse(rest, 4)
-        return cls(_attempt(run, number), read_names(survivors), read_table(confirmations), read_table(envelopes))
+        return cls(_attempt(header, number), read_names(survivors), read_table(confirmations), read_table(envelopes))
 
 
 def write_table(table: Mapping[str, bytes]) -> bytes:
@@ -143,7 +145,7 @@ def _number(attempt: Attempt) -> bytes:
     return attempt.number.to_bytes(8)
 
 
-def _attempt(run: bytes, number: bytes) -> Attempt:
+def _attempt(header: Header, number: bytes) -> Attempt:
     if len(number) != 8:
         raise WireError("the number of an attempt has 8 bytes.")
-    return Attempt(run, int.from_bytes(number))
+    return Attempt(header.run, header.round, int.from_bytes(number))

@@ -8,15 +8,19 @@ need not keep to the protocol. In one attempt at a round a site
 3. adds masks to its upload of each phase: one of its own, and one with every other site, which the two derive alike and
    add with opposite signs;
 4. once uploads are in, gives its share of the own mask of each site whose upload arrived, and of the key of each whose
-   upload did not. Never both of one site, never for two sets of sites in one phase, and never for fewer sites than the
-   threshold. Where uploads are missing it gives nothing before a threshold of sites has signed the same set.
+   upload did not. Never both of one site, never for two sets of sites in one phase or for two sums with one upload,
+   and never for fewer sites than the threshold and the quorum. Where uploads are missing it gives nothing before a
+   threshold of sites has signed the same set.
 
 Masks follow from the keys and from all that the server told: with another model, scale or list of sites for one of
-them, masks do not cancel, and the server is left with random numbers.
+them, masks do not cancel, and the server is left with random numbers. Secrets are in the process's memory alone and
+those of the last attempt stay until the next: a site that was restarted has left the attempt. Nothing here takes the
+same time whatever the secrets are; they serve once, and nobody but the site's own machine could measure it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -31,11 +35,11 @@ from fedlin.engines.federation.secure_keys import (
     write_names,
 )
 from fedlin.engines.federation.secure_masks import Words, add_mask, derive_key
+from fedlin.engines.federation.secure_records import Sum, SumRecords
 from fedlin.engines.federation.secure_shares import LEAST, SHARE, split_secret, threshold_of
 from fedlin.errors import WireError
 from fedlin.identities import Identity
 
-REMEMBERED = 8  # uploads of which it is known in which sum they count
 _NONCE = bytes(12)  # a key encrypts one message
 
 
@@ -61,6 +65,7 @@ class _MaskedPhase:
     members: list[str]  # whose masks are in its upload
     context: bytes
     upload: bytes  # names the upload under the mask
+    terms: bytes  # of its sum
     survivors: list[str] | None = None  # the set of sites whose sum it helps to unmask
 
 
@@ -82,19 +87,31 @@ class SecureSite:
 
     Args:
         identity: What it signs with, and checks others by.
-        least: The fewest sites of a sum that it helps to unmask.
+        sites: How many sites the federation has.
+        quorum: The fewest sites of a sum that it helps to unmask; None: all.
+        folder: Where it remembers, with a folder for each run.
     """
 
-    def __init__(self, identity: Identity, least: int = LEAST) -> None:
+    def __init__(
+        self, identity: Identity, sites: int = LEAST, quorum: int | None = None, folder: Path | None = None
+    ) -> None:
         self.identity = identity
-        self.least = max(LEAST, least)
+        self.sites = max(LEAST, sites)
+        self.least = self.sites if quorum is None else quorum
+        self.folder = folder
         self._present: _SiteAttempt | None = None
-        self.unmasked: dict[bytes, list[str]] = {}  # in which set of sites each of the latest uploads counted
+        self._records: dict[bytes, SumRecords] = {}  # by run
 
     @property
     def name(self) -> str:
         """The site's name."""
         return self.identity.name
+
+    def records(self, run: bytes) -> SumRecords:
+        """What is remembered of a run, whatever other runs came in between."""
+        if run not in self._records:
+            self._records[run] = SumRecords(None if self.folder is None else self.folder / run.hex())
+        return self._records[run]
 
     def offer_keys(self, attempt: Attempt, phases: int) -> Offer:
         """Fresh keys for an attempt, which ends every earlier one."""
@@ -102,8 +119,6 @@ class SecureSite:
             last = self._present.attempt
             if attempt.run == last.run and attempt.number <= last.number:
                 raise WireError(f"attempt {attempt.number} is not newer than {last.number}: keys are used once.")
-            if attempt.run != last.run:
-                self.unmasked.clear()
         secrets = SiteSecrets.draw(phases)
         self._present = _SiteAttempt(attempt, secrets, secrets.offer(attempt, self.identity))
         return self._present.offer
@@ -128,12 +143,13 @@ class SecureSite:
 
     def _check_directory(self, present: _SiteAttempt, directory: Directory) -> None:
         sites = len(directory.offers)
-        needed = max(threshold_of(sites), self.least)
+        needed = threshold_of(max(sites, self.sites))
         if not needed <= directory.threshold <= sites:
             raise WireError(
                 f"a threshold of {directory.threshold} of {sites} sites is not allowed: this site takes part from "
                 f"{needed} on, and there must be as many."
             )
+        self._check_number(sites, directory)
         if directory.offers.get(self.name) != present.offer:
             raise WireError(f"the keys that are said to be {self.name}'s are not: somebody exchanged them.")
         keys = [key for offer in directory.offers.values() for key in (offer.share_key, *offer.mask_keys)]
@@ -143,7 +159,14 @@ class SecureSite:
             self.identity.check(name, offer.certificate, offer.statement(present.attempt, name), offer.signature)
 
     def mask(
-        self, attempt: Attempt, phase: int, members: Sequence[str], context: bytes, upload: bytes, words: Words
+        self,
+        attempt: Attempt,
+        phase: int,
+        members: Sequence[str],
+        context: bytes,
+        upload: bytes,
+        words: Words,
+        terms: bytes = b"",
     ) -> None:
         """Add this site's masks to its upload of a phase, in place.
 
@@ -154,6 +177,7 @@ class SecureSite:
             context: All that the sites must have been told alike.
             upload: Names the upload under the mask.
             words: The upload as whole numbers.
+            terms: Those of its sum: noise, scale and weights.
         """
         present = self._of(attempt)
         directory = self._dealt(present)
@@ -161,12 +185,13 @@ class SecureSite:
             raise WireError(f"no keys were offered for phase {phase}.")
         earlier = [present.phases[number].survivors for number in sorted(present.phases) if number < phase]
         allowed = directory.names if not earlier or earlier[-1] is None else earlier[-1]
-        if self.name not in members or not set(members) <= set(allowed) or len(members) < directory.threshold:
+        if self.name not in members or not set(members) <= set(allowed):
             raise WireError(f"a sum over {', '.join(members)} is not allowed in phase {phase} of this attempt.")
+        self._check_number(len(members), directory)
         if phase in present.phases:
             raise WireError(f"an upload was masked already in phase {phase} of this attempt, and masks are used once.")
         context = write_fields([directory.digest, phase.to_bytes(4), write_names(members), context])
-        present.phases[phase] = _MaskedPhase(list(members), context, upload)
+        present.phases[phase] = _MaskedPhase(list(members), context, upload, terms)
         add_mask(words, own_key(present.secrets.own_seeds[phase], context))
         private = present.secrets.mask_keys[phase]
         for other in members:
@@ -174,9 +199,9 @@ class SecureSite:
                 secret = agree(private, directory.offers[other].mask_keys[phase])
                 add_mask(words, pair_key(secret, context), subtract=not is_added(self.name, other))
 
-    def threshold(self, attempt: Attempt) -> int:
-        """The fewest sites that a sum of this attempt is over."""
-        return self._dealt(self._of(attempt)).threshold
+    def directory(self, attempt: Attempt) -> Directory:
+        """Who takes part in this attempt."""
+        return self._dealt(self._of(attempt))
 
     def confirm(self, attempt: Attempt, phase: int, survivors: Sequence[str]) -> bytes:
         """A signature of the set of sites whose uploads are said to have arrived; one set a phase."""
@@ -211,9 +236,7 @@ class SecureSite:
         places = {name: phase + (phases if name in arrived else 0) for name in masked.members}
         if missing := [name for name in places if name not in shares]:
             raise WireError(f"the shares of {', '.join(missing)} were not delivered.")
-        self.unmasked[masked.upload] = list(survivors)
-        while len(self.unmasked) > REMEMBERED:
-            del self.unmasked[next(iter(self.unmasked))]
+        self.records(attempt.run).settle(masked.upload, Sum(list(survivors), masked.terms))
         return [shares[name][place * SHARE : (place + 1) * SHARE] for name, place in places.items()]
 
     def _choose(self, masked: _MaskedPhase, attempt: Attempt, survivors: Sequence[str]) -> None:
@@ -222,17 +245,21 @@ class SecureSite:
         directory = self._dealt(present)
         if self.name not in survivors or not set(survivors) <= set(masked.members):
             raise WireError(f"uploads of {', '.join(survivors)} cannot be those that arrived.")
-        if len(survivors) < directory.threshold:
+        self._check_number(len(survivors), directory)
+        if masked.survivors is not None and masked.survivors != list(survivors):
             raise WireError(
-                f"a sum over {len(survivors)} sites would be unmasked, and {directory.threshold} are the fewest."
+                f"this site helps with the sum over {', '.join(masked.survivors)} in this phase, and with no other one."
             )
-        for settled in (masked.survivors, self.unmasked.get(masked.upload)):
-            if settled is not None and settled != list(survivors):
-                raise WireError(
-                    f"this upload counts in the sum over {', '.join(settled)}, and another sum with it over "
-                    f"{', '.join(survivors)} would tell their difference."
-                )
+        self.records(attempt.run).check(masked.upload, Sum(list(survivors), masked.terms))
         masked.survivors = list(survivors)
+
+    def _check_number(self, sites: int, directory: Directory) -> None:
+        """Refuse sums over fewer sites than the threshold, or than this site's owner agreed to."""
+        fewest = max(directory.threshold, self.least)
+        if sites < fewest:
+            raise WireError(
+                f"it would be a sum over {sites} sites, and {fewest} are the fewest that this one agrees to."
+            )
 
     def _open(self, present: _SiteAttempt, envelopes: Mapping[str, bytes]) -> dict[str, bytes]:
         """What the others dealt to this site; decrypted once an attempt."""

@@ -180,6 +180,11 @@ def name_state(header: Header, task: Task, body: bytes | memoryview) -> bytes:
     return hashlib.sha256(_head(header) + _TASK.pack(*task) + body_digest(body)).digest()[:8]
 
 
+def name_upload(header: Header, task: Task, body: bytes | memoryview) -> bytes:
+    """Eight bytes that name what a task computes, also where it is asked for as a new answer."""
+    return name_state(header, task._replace(attempt=0), body)
+
+
 _latest_body: tuple[bytes | memoryview, bytes] = (b"", hashlib.sha256().digest())  # a body, and its digest
 
 
