@@ -190,7 +190,7 @@ def make_with_calls(name: str, folder: str, job: str) -> Handler:
         return (payload, b"", b"") if bare else signed(site, caller, phase, payload, *proof)
 
     FlareClient._answer = answer  # type: ignore[method-assign, assignment]
-    own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder), os.getpid())
+    own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder))
 
     def recorded(phase: str, payload: bytes) -> bytes:
         reply = own(phase, payload)
