@@ -1,8 +1,11 @@
 """What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback ray ...]`.
 
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
-same size, in the same processes: what remains is fedlin's. Flower, in its simulation, has to be named: it needs an
-environment of its own (`make test-flower` makes one).
+same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: messages signed,
+states and checkpoints on disk, audit trails. Calls and rounds are measured in turns, several times. Flower, in its
+simulation, has to be named: it needs an environment of its own (`make test-flower` makes one).
+
+What was found over FLARE is kept in benchmarks/results, and stands in docs/operate.md.
 """
 
 import json
@@ -18,14 +21,17 @@ from importlib import import_module
 from pathlib import Path
 from shutil import which
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import fedlin
+from benchmarks import operate_page
+from fedlin.audit import AuditTrail
 from fedlin.core import Algorithm
+from fedlin.deploy.site_record import SiteRecorder
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.transport import Handler, Transport
@@ -35,7 +41,8 @@ from routed import Routed, by_name
 
 CLIENTS = tuple(f"site-{number}" for number in range(5))
 FOUND = "found.json"
-_CALLS = 40  # rounds of bare calls
+_REPEATS = 3  # of everything, in turns
+_CALLS = 40  # rounds of bare calls, each time
 _LARGE_CALLS = 6  # with messages of the large run's size
 TOP = fedlin.top_k(1000)
 CHANGES = fedlin.innovation(TOP)
@@ -43,8 +50,9 @@ EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, mo
 RUNS: dict[str, tuple[int, Any, Algorithm[Any, Any], int]] = {  # entries, precision, method, rounds
     "small": (100, np.float64, fedlin.fedlin(), 40),
     "sparse": (100_000, np.float32, EVERY_MESSAGE, 6),
-    "large": (1_000_000, np.float32, fedlin.fedlin(), 4),
+    "large": (1_000_000, np.float32, fedlin.fedlin(), 6),
 }
+BARE = {"small": "calls", "large": "large calls"}  # the bare calls with messages of a run's size
 
 
 def distance(x: Any, rows: Any) -> Any:
@@ -60,41 +68,66 @@ def problem(run: str, name: str) -> Problem:
     return fedlin.problems.from_loss(distance, np.zeros(dim, dtype), centre)
 
 
-def make(name: str, folder: str = "", job: str = "", memory: str | None = None) -> Handler:
-    """A client of every run, and of the bare calls."""
+def make(name: str, folder: str = "", job: str = "", kit: Path | None = None) -> Handler:
+    """A client of every run, and of the bare calls; with a kit it keeps there what a site keeps."""
 
     def one(run: str) -> Handler:
         if run == "calls":
             return lambda phase, payload: payload
-        place = None if memory is None else Path(memory) / name
-        return fedlin.Client(RUNS[run][2], problem(run, name), folder=place).handle
+        place, audit = (None, None) if kit is None else (kit / "state" / run, AuditTrail(kit))
+        return fedlin.Client(RUNS[run][2], problem(run, name), folder=place, audit=audit).handle
 
     return by_name(one)
 
 
-def measure(
-    transport: Transport, calls: Callable[[bytes], object], carried: Callable[[], float] = lambda: float("nan")
-) -> dict[str, float]:
-    """Every number of one transport; `calls` makes a bare call to all clients and waits for the answers.
+class Deployment(NamedTuple):
+    """What else the server of a federation does, where there is one: its folder, its audit trail, its network."""
 
-    `carried` tells how many bytes have gone over the network so far, where that can be known.
-    """
+    folder: Path | None = None
+    audit: AuditTrail | None = None
+    carried: Callable[[], float] = lambda: float("nan")  # bytes that have gone over the network so far
+
+
+ALONE = Deployment()
+
+
+def measure(transport: Transport, calls: Callable[[bytes], object], deployment: Deployment = ALONE) -> dict[str, float]:
+    """The medians of every number of one transport; `calls` makes a bare call to all clients and awaits the answers."""
+    turns = [_measure_once(transport, calls, deployment, turn) for turn in range(_REPEATS)]
+    return {name: median(turn[name] for turn in turns) for name in turns[0]}
+
+
+def _measure_once(
+    transport: Transport, calls: Callable[[bytes], object], deployment: Deployment, turn: int
+) -> dict[str, float]:
     found: dict[str, float] = {}
+    carried = deployment.carried
     payload, before = bytes(8 * 100), carried()
     found["calls"] = _median(lambda: (calls(payload), calls(payload)), _CALLS)
     found["calls carried"] = (carried() - before) / _CALLS
     entries, dtype, _, _ = RUNS["large"]
-    model = bytes(entries * np.dtype(dtype).itemsize)
+    model, before = bytes(entries * np.dtype(dtype).itemsize), carried()
     found["large calls"] = _median(lambda: (calls(model), calls(model)), _LARGE_CALLS)
+    found["large calls carried"] = (carried() - before) / _LARGE_CALLS
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         plan = fedlin.Plan(tau=1, eta=0.1)
-        carrier = Routed(transport, run)
         so_far: list[float] = []
 
         def note(played: int, x: Any, measures: Any, so_far: list[float] = so_far) -> None:
             so_far.append(carried())
 
-        result = fedlin.serve(algorithm, carrier, plan, rounds, dim=dim, dtype=dtype, expect=CLIENTS, on_round=note)
+        result = fedlin.serve(
+            algorithm,
+            Routed(transport, run),
+            plan,
+            rounds,
+            dim=dim,
+            dtype=dtype,
+            expect=CLIENTS,
+            on_round=note,
+            folder=None if deployment.folder is None else deployment.folder / f"{run}-{turn}",
+            audit=deployment.audit,
+        )
         # The first rounds compile; the opening one is sent in full whatever the compressor.
         found[run] = median(np.diff(result.seconds)[2:])
         for way in ("up", "down"):
@@ -104,7 +137,10 @@ def measure(
         counted = (result.bytes_up + result.bytes_down)[1:]
         found[f"{run} network"] = (so_far[-1] - so_far[1]) / (counted[-1] - counted[1])
         found[f"{run} carried"] = (so_far[-1] - so_far[1]) / (len(so_far) - 2)
-    return found
+    found |= {f"{run} over calls": found[run] / found[bare] for run, bare in BARE.items()}
+    return found | {
+        f"{run} carried over calls": found[f"{run} carried"] / found[f"{bare} carried"] for run, bare in BARE.items()
+    }
 
 
 def _median(act: Callable[[], object], times: int) -> float:
@@ -154,7 +190,15 @@ def make_with_calls(name: str, folder: str, job: str) -> Handler:
         return (payload, b"", b"") if bare else signed(site, caller, phase, payload, *proof)
 
     FlareClient._answer = answer  # type: ignore[method-assign, assignment]
-    return make(name)
+    own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder))
+
+    def recorded(phase: str, payload: bytes) -> bytes:
+        reply = own(phase, payload)
+        if not phase.startswith("calls/"):
+            recorder.enter(phase, payload, reply)
+        return reply
+
+    return recorded
 
 
 def run_server(transport: Transport, folder: str, job: str) -> None:
@@ -169,7 +213,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
     found = measure(
         transport,
         lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b"", b""),
-        lambda: network_bytes(port),
+        Deployment(Path(folder) / "runs", AuditTrail(Path(folder)), lambda: network_bytes(port)),
     )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
     conclude(Path(folder), {"status": "done"})
@@ -196,7 +240,7 @@ def over_flare() -> dict[str, float]:
 
 def make_remembering(name: str, config: Mapping[str, Any]) -> Handler:
     """Flower makes a client for every message, so its memory is on disk."""
-    return make(name, memory=os.environ["FEDLIN_MEMORY"])
+    return make(name, kit=Path(os.environ["FEDLIN_MEMORY"]) / name)
 
 
 def over_flower() -> dict[str, float]:
@@ -230,29 +274,43 @@ _NAME = "benchmarks.federation"
 TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "flower": over_flower}
 
 
+def table(found: dict[str, float]) -> str:
+    """The table of the handbook."""
+    rows = ["| entries | a round, ms | over FLARE's bare calls | bytes over theirs |", "|---|---|---|---|"]
+    for run in BARE:
+        ratios = " | ".join(f"{found[f'{run} {what}']:.2f}" for what in ("over calls", "carried over calls"))
+        rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
+    where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g} before:"
+    return "\n".join([where, "", *rows])
+
+
 def main() -> None:
     """A table with one row a transport."""
-    table = Table(title="Five clients, two exchanges a round", title_justify="left")
+    shown = Table(title="Five clients, two exchanges a round", title_justify="left")
     common = ("transport", "calls, s", "d=100, s", "over calls", "d=10⁶ float32, s", "over calls", "MB/s")
     sparse = "bytes over the algorithm's own, TOP-1 % of 10⁵: "
     titles = (*common, sparse + "up", "down", "both on the network")
     for title in titles:
-        table.add_column(title)
+        shown.add_column(title)
     for name in sys.argv[1:] or ("loopback", "ray", "flare"):
+        where = operate_page.machine()
         found = TRANSPORTS[name]()
-        table.add_row(
+        if name == "flare":
+            operate_page.keep("calls", where | {key: float(f"{value:.4g}") for key, value in found.items()})
+            operate_page.fill("calls", table(operate_page.read("calls")))
+        shown.add_row(
             name,
             f"{found['calls']:.4f}",
             f"{found['small']:.4f}",
-            f"{found['small'] / found['calls']:.2f}" if found["calls"] > 1e-4 else "-",  # a call in process is free
+            f"{found['small over calls']:.2f}" if found["calls"] > 1e-4 else "-",  # a call in process is free
             f"{found['large']:.2f}",
-            f"{found['large'] / found['large calls']:.2f}" if found["calls"] > 1e-4 else "-",
+            f"{found['large over calls']:.2f}" if found["calls"] > 1e-4 else "-",
             f"{found['large bytes'] / found['large'] / 1e6:.0f}",
             f"{found['sparse up']:.4f}",
             f"{found['sparse down']:.4f}",
             f"{found['sparse network']:.2f}" if found["sparse network"] == found["sparse network"] else "-",
         )
-    Console().print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", table)
+    Console(width=200).print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", shown)
 
 
 if __name__ == "__main__":

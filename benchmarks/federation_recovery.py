@@ -7,7 +7,6 @@ benchmarks/results/recovery.json, from which `--page` writes the table in docs/o
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -23,14 +22,12 @@ from typing import Any
 
 import psutil
 
+from benchmarks import operate_page
 from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines, read_progress
 
-ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "recovery.json", ROOT / "docs" / "operate.md"
-BEGIN, END = "<!-- recovery: begin -->", "<!-- recovery: end -->"
 SITES = ("north", "south")
 ROUNDS = 100_000  # more than are played
 LIMIT = 300.0  # seconds in which any fault is over, on a machine that is busy with other things
@@ -218,8 +215,6 @@ def measure(folder: Path) -> dict[str, Any]:
         machines.settle()
         played = {line["round"]: line["seconds"] for line in lines(machines.project.server) if "event" not in line}
     return {
-        "load": round(os.getloadavg()[0], 1),
-        "cores": os.cpu_count(),
         "first round": round(first, 1),
         "rounds": len(played),
         "seconds": seconds,
@@ -229,16 +224,9 @@ def measure(folder: Path) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The table of the handbook."""
     rows = [f"| {fault} | {found['seconds'][fault]:g} s | {remedy} |" for fault, (_, remedy) in FAULTS.items()]
-    where = f"Measured on {found['cores']} cores with a load average of {found['load']:g}"
+    where = f"Measured on {found['cores']} cores with a load average of {found['load']:g} before"
     head = f"{where}; from the first command to the first round it took {found['first round']:g} s."
     return "\n".join([head, "", "| what happens | until the next round | what you do |", "|---|---|---|", *rows])
-
-
-def write_page() -> None:
-    """Put the table where the handbook has it."""
-    text, found = PAGE.read_text(encoding="utf-8"), json.loads(RESULTS.read_text(encoding="utf-8"))
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -247,5 +235,5 @@ if __name__ == "__main__":
     if not parser.parse_args().page:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with tempfile.TemporaryDirectory() as scratch:
-            RESULTS.write_text(json.dumps(measure(Path(scratch)), indent=1) + "\n", encoding="utf-8")
-    write_page()
+            operate_page.keep("recovery", operate_page.machine() | measure(Path(scratch)))
+    operate_page.fill("recovery", table(operate_page.read("recovery")))

@@ -1,7 +1,8 @@
 """How a federation over FLARE grows: `python -m benchmarks.federation_scale SITES ENTRIES [--top | --secure]`.
 
 All processes are on this machine. Seconds to the first round are from the start of the first process; CPU seconds are
-those of all processes together, which is what a busy machine has to find.
+those of all processes together, which is what a busy machine has to find. What was found is kept in benchmarks/results,
+and stands in docs/operate.md.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks import operate_page
 from fedlin.cache import keep_compiled
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import members_of
@@ -107,6 +109,26 @@ def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[
     }
 
 
+COLUMNS = {
+    "sites": "{:g}",
+    "entries": "{:,}",
+    "messages": "{}",
+    "first round, s": "{:g}",
+    "a round, s": "{:.2f}",
+    "a round, CPU s": "{:.2f}",
+    "server's memory, MB": "{:,}",
+    "disk of a site, MB": "{:.2f}",
+    "load": "{:g}",
+}
+
+
+def table(kept: dict[str, dict[str, Any]]) -> str:
+    """The table of the handbook."""
+    order = sorted(kept.values(), key=lambda one: (one["entries"], one["sites"], one["messages"]))
+    rows = [[form.format(one[name]) for name, form in COLUMNS.items()] for one in order]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (list(COLUMNS), ["---"] * len(COLUMNS), *rows))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sites", type=int)
@@ -115,5 +137,8 @@ if __name__ == "__main__":
     parser.add_argument("--secure", action="store_true")
     parser.add_argument("--rounds", type=int, default=12)
     given = parser.parse_args()
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(json.dumps(measure(given.sites, given.entries, given.top, given.secure, given.rounds), indent=1))
+    where = operate_page.machine()
+    found = where | measure(given.sites, given.entries, given.top, given.secure, given.rounds)
+    print(json.dumps(found, indent=1))
+    operate_page.keep("scale", {f"{found['sites']} sites, {found['entries']} entries, {found['messages']}": found})
+    operate_page.fill("scale", table(operate_page.read("scale")))

@@ -38,8 +38,8 @@ def test_what_is_right_is_read() -> None:
             TARGETS[NAMES[data[0]]](data[1:])
         except fedlin.FedLinError:
             refused.add(NAMES[data[0]])
-    # A certificate needs an authority, a state and a request a key, and a server's checkpoint more than one array.
-    assert refused <= {"certificate", "request", "checkpoint", "reply"}
+    # Certificates need an authority, a state and a request a key, and a server's checkpoint more than one array.
+    assert refused <= {"certificate", "introduction", "request", "checkpoint", "reply"}
 
 
 def test_what_earlier_searches_found_is_refused() -> None:

@@ -52,10 +52,17 @@ class AuditTrail:
             if self.path.exists() and self.path.stat().st_size > _SIZE:
                 self.path.rename(self.folder / f"audit-{number:012d}.jsonl")
             digest = hashlib.sha256(line).hexdigest()
-            with open(self.path, "ab+", opener=_private) as file:
-                file.seek(max(0, file.tell() - 1))
-                file.write((b"\n" if file.read() not in (b"", b"\n") else b"") + line + b"\n")
-                self._known = file.tell(), number + 1, digest
+            size = self.path.stat().st_size if self.path.exists() else 0
+            try:
+                with open(self.path, "ab+", opener=_private) as file:
+                    file.seek(max(0, file.tell() - 1))
+                    file.write((b"\n" if file.read() not in (b"", b"\n") else b"") + line + b"\n")
+                    self._known = file.tell(), number + 1, digest
+            except OSError:  # the disk is full: a part of a line would break the chain
+                self._known = None
+                if self.path.exists():
+                    os.truncate(self.path, size)
+                raise
         return digest
 
     def head(self) -> str:

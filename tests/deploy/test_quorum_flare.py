@@ -11,6 +11,7 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import PROGRAMS
+from fedlin.deploy.settings import read_settings
 from fedlin.deploy.status import Progress, lines
 from local_flare import importable, template
 from paced_sites import SLOW
@@ -64,11 +65,14 @@ def test_a_quorum_is_fair_to_a_slow_site_and_fast_under_a_frozen_one(tmp_path: P
         rounds: list[dict[str, Any]] = [line for line in lines(project.server) if "event" not in line]
         return [line["round"] for line in rounds if SLOW in line["answered"] and first <= line["round"] <= last]
 
+    # It is waited for after ten rounds; on a busy machine it may miss that moment, and then its late answer tells that
+    # it is there, and is soon followed by one that is waited for.
+    often = 2 * read_settings(project.folder).policy.late_every - 1
     begun, stopped, thawed = (number for _, number in freeze.marks)
-    assert max(np.diff([begun, *counted(begun, stopped), stopped])) <= 12
+    assert max(np.diff([begun, *counted(begun, stopped), stopped])) <= often
     back, *later = counted(thawed, ROUNDS)
     assert back - thawed <= thawed - stopped  # who does not answer is waited for ever more rarely
-    assert max(np.diff([back, *later, ROUNDS])) <= 12
+    assert max(np.diff([back, *later, ROUNDS])) <= often
     assert not [line for line in lines(project.server) if line.get("event") == "outlier"]
     assert not counted(stopped + 2, thawed - 1)
     minimiser = drawn_problem(3).minimizer

@@ -24,6 +24,7 @@ from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import read_record, site_status
 from fedlin.deploy.status import Awaiting, lines, read_status
+from fedlin.engines.federation.pending import process_start
 from fedlin.errors import DeployError
 from loopback_federation import SITES, Federation
 from template_data import drawn_problem
@@ -205,7 +206,8 @@ def played(number: int, answered: list[str], late: list[str]) -> dict[str, Any]:
 
 
 def waiting(run: Path, process: int, when: float, *rest: dict[str, Any]) -> None:
-    first = {"round": 2, "phase": "gradient", "asked": list(SITES), "process": process, "time": when}
+    whose = {"process": process, "started": process_start(process)}
+    first = {"round": 2, "phase": "gradient", "asked": list(SITES), **whose, "time": when}
     text = "\n".join(json.dumps(line) for line in (first, *rest))
     (run / STATE / "waiting.jsonl").write_text(text + "\n")
 

@@ -1,10 +1,10 @@
 """The operator's handbook says what was measured, and its commands and units are those that there are."""
 
-import json
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,19 @@ PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
 UNITS = sorted((ROOT / "examples" / "operate").glob("*.service"))
 
 
-def test_the_table_of_recovery_is_written_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("results", "module"),
+    [("recovery", "federation_recovery"), ("calls", "federation"), ("scale", "federation_scale")],
+)
+def test_the_tables_are_written_from_what_was_measured(
+    results: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("psutil", reason="comes with fedlin[flare]")
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.delitem(sys.modules, "benchmarks", raising=False)
-    from benchmarks.federation_recovery import FAULTS, RESULTS, table
+    from benchmarks import operate_page
 
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    assert found["seconds"].keys() == FAULTS.keys()
-    assert table(found) in PAGE
+    assert import_module(f"benchmarks.{module}").table(operate_page.read(results)) in PAGE
 
 
 def test_every_command_named_is_there() -> None:

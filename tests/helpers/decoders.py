@@ -44,7 +44,7 @@ from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.registrations import REGISTERED, read_registrations
-from fedlin.transports.signatures import Sender
+from fedlin.transports.signatures import JobSender, Sender
 
 CORPUS = Path(__file__).with_name("corpus.json")
 DIM = 3
@@ -135,6 +135,11 @@ def certificate(data: bytes) -> object:
     return None
 
 
+def introduction(data: bytes) -> object:
+    JobSender(b"", "server", "job").introduce(data)
+    return None
+
+
 def request(data: bytes) -> object:
     return Authority.sign(Authority.__new__(Authority), data, {"north"})
 
@@ -157,6 +162,7 @@ def history(place: Path) -> object:
     return found.status(), found.curves()
 
 
+POINT = "036b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"  # the base point of P-256
 TARGETS: dict[str, Callable[[bytes], object]] = {
     "site": site_handles,
     "task": task,
@@ -181,6 +187,7 @@ TARGETS: dict[str, Callable[[bytes], object]] = {
     "secret": file_target("secret", lambda place: secret_words(None, fedlin.fedavg(), place, central=False)),
     "registered": file_target(REGISTERED, read_registrations),
     "message limit": file_target(LIMIT, read_limit),
+    "introduction": introduction,
 }
 NAMES = list(TARGETS)
 
@@ -235,6 +242,7 @@ def seeds() -> Iterator[bytes]:
         "secret": [bytes(32)],
         "registered": [{"north": 1.0}],
         "message limit": [b"100"],
+        "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", POINT, "ab"])],
     }
     for number, name in enumerate(NAMES):
         for content in right[name]:

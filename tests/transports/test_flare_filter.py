@@ -85,6 +85,16 @@ def test_a_former_site_is_not_heard(filtered: Filtered) -> None:
     assert filtered.passes("south", "south", "server")
 
 
+def test_settings_that_cannot_be_read_change_nothing(filtered: Filtered) -> None:
+    """Somebody may edit the server's copy while a run goes on."""
+    assert filtered.passes("south", "south", "server")
+    (filtered.kit / "federation.toml").write_text("[broken")
+    assert filtered.passes("south", "south", "server")
+    assert not filtered.passes("west", "west", "server")
+    filtered.set_sites("north")
+    assert not filtered.passes("south", "south", "server")
+
+
 def test_the_admin_reaches_the_server_and_no_site(filtered: Filtered) -> None:
     assert filtered.passes(ADMIN, "a1b2", "server")
     assert filtered.passes(ADMIN, "a1b2", "server", 10**6)  # a job may be long

@@ -1,5 +1,6 @@
 """NVIDIA FLARE as a carrier of bytes; the tests of whole federations are in test_federation_flare.py."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from fedlin.deploy.flare.kits import Place, write_kits
 from fedlin.errors import WireError
 from fedlin.transports import flare
 from fedlin.transports.flare import FlareClient, FlareTransport
-from fedlin.transports.signatures import Context, Sender, Signer
+from fedlin.transports.signatures import Context, JobSender, JobSigner, Sender, Signer
 
 NAMES = ("a", "b", "c")
 JOB = "job-1"
@@ -31,6 +32,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     made = Authority.create(folder / "authority")
     write_kits(folder, made, Place("host", "127.0.0.1", 8002), {name: name for name in ("host", *NAMES)})
     return made
+
+
+def job_signer(authority: Authority, name: str, role: str, job: str = JOB) -> JobSigner:
+    """A participant's, in a job."""
+    return JobSigner(Signer(authority.folder.parent / name / "startup", role), job)
 
 
 class Site:
@@ -46,7 +52,7 @@ class Site:
     def __call__(self, timeout: float) -> "Site":
         return self
 
-    def answer(self, phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
+    def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
         self.calls.append(phase)
         if phase == "frozen" and self.name == "a":
             self.frozen.wait(60)
@@ -55,7 +61,7 @@ class Site:
         if phase == "abort" and self.name == "c":
             raise RunAborted("over")
         with here(self.name, self.kit, self.caller):
-            return self.client.answer(phase, payload, signature, certificate)
+            return self.client.answer(phase, payload, signature, introduction)
 
 
 class here:  # noqa: N801 - a context manager
@@ -95,7 +101,7 @@ def sites(authority: Authority) -> dict[str, Site]:
 
 @pytest.fixture
 def transport(sites: dict[str, Site], authority: Authority) -> Iterator[FlareTransport]:
-    signer = Signer(authority.folder.parent / "host" / "startup", "server")
+    signer = job_signer(authority, "host", "server")
     carrier = FlareTransport(list(sites.values()), signer, authority.root, JOB)
     yield carrier
     for site in sites.values():
@@ -148,14 +154,14 @@ def test_a_site_answers_the_server_alone(
     transport: FlareTransport, sites: dict[str, Site], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a site by its own name, nor one that FLARE takes for the server: the signature is missing or wrong."""
-    victim, other = sites["a"], Signer(authority.folder.parent / "b" / "startup", "client")
+    victim, other = sites["a"], job_signer(authority, "b", "client")
     own = other.sign(Context(JOB, "a", "x"), b"1")
     victim.caller = "b"
-    assert victim.answer("x", b"1", own, other.certificate) == (b"", b"", b"")
+    assert victim.answer("x", b"1", own, other.introduction) == (b"", b"", b"")
     assert "refused a call in the name of b" in caplog.text
     victim.caller = "server"
-    for certificate in (b"", other.certificate, b"no certificate"):
-        assert victim.answer("x", b"1", own, certificate) == (b"", b"", b"")
+    for introduction in (b"", other.introduction, b"no introduction"):
+        assert victim.answer("x", b"1", own, introduction) == (b"", b"", b"")
     assert "the certificate is in the name of ['b'], and host was expected" in caplog.text
     transport.exchange("x", b"1", NAMES, 60)  # the server has introduced itself, and still
     assert victim.answer("x", b"1", own, b"") == (b"", b"", b"")
@@ -163,10 +169,10 @@ def test_a_site_answers_the_server_alone(
 
 
 def test_a_message_of_the_server_serves_for_nothing_else(sites: dict[str, Site], authority: Authority) -> None:
-    server = Signer(authority.folder.parent / "host" / "startup", "server")
+    server = job_signer(authority, "host", "server")
     signature = server.sign(Context(JOB, "a", "x"), b"1")
-    assert sites["a"].answer("x", b"1", signature, server.certificate)[0] == b"a1"
-    assert sites["b"].answer("x", b"1", signature, server.certificate)[0] == b""  # another site
+    assert sites["a"].answer("x", b"1", signature, server.introduction)[0] == b"a1"
+    assert sites["b"].answer("x", b"1", signature, server.introduction)[0] == b""  # another site
     assert sites["a"].answer("y", b"1", signature, b"")[0] == b""  # another phase
     assert sites["a"].answer("x", b"2", signature, b"")[0] == b""  # other bytes
     former = server.sign(Context("job-0", "a", "x"), b"1")
@@ -178,10 +184,10 @@ def test_a_reply_of_another_site_is_not_taken(
 ) -> None:
     """Whoever answers in a site's place has neither its certificate nor, later, its key."""
 
-    other = Signer(authority.folder.parent / "b" / "startup", "client")
+    other = job_signer(authority, "b", "client")
 
-    def forged(phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
-        return b"b1", other.sign(Context(JOB, "a", phase, signature), b"b1"), other.certificate
+    def forged(phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
+        return b"b1", other.sign(Context(JOB, "a", phase, signature), b"b1"), other.introduction
 
     for told in ("the certificate is in the name of ['b']", "a did not sign this message"):
         with monkeypatch.context() as patch:
@@ -196,7 +202,9 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
 ) -> None:
     sender = Sender(authority.root, "host")
     with pytest.raises(WireError, match="came without a certificate of host"):
-        sender.check(Context(JOB, "a", "x"), b"", b"")
+        sender.signed(b"", b"")
+    with pytest.raises(WireError, match="came without an introduction of host"):
+        JobSender(authority.root, "host", JOB).check(Context(JOB, "a", "x"), b"", b"")
     key, long_ago = make_key()[0].public_key(), datetime.now(UTC) - timedelta(days=40)
     for certificate, told in (
         (authority.issue("host", key, start=long_ago, days=30), "is valid from"),
@@ -207,6 +215,26 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
     assert not sender.known
 
 
+def test_a_key_is_good_in_the_job_it_was_made_for(authority: Authority) -> None:
+    """Neither in another job nor beside another certificate, and what cannot be read introduces nobody."""
+    good, former = (job_signer(authority, "host", "server", job).introduction for job in (JOB, "job-0"))
+    certificate, point, voucher = json.loads(good)
+    _, other_point, _ = json.loads(job_signer(authority, "b", "client").introduction)
+    sender = JobSender(authority.root, "host", JOB)
+    for told, introduction in (
+        ("does not vouch", former),
+        ("does not vouch", json.dumps([certificate, other_point, voucher]).encode()),
+        ("no introduction", json.dumps([certificate, "02" + "ff" * 32, voucher]).encode()),
+        ("no introduction", json.dumps([certificate, point]).encode()),
+        ("no introduction", certificate.encode()),
+    ):
+        with pytest.raises(WireError, match=told):
+            sender.introduce(introduction)
+        assert not sender.known
+    sender.introduce(good)
+    assert sender.known
+
+
 def test_no_exception_leaves_a_site(
     sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,9 +242,9 @@ def test_no_exception_leaves_a_site(
         raise ValueError("patient 4711")
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server = Signer(authority.folder.parent / "host" / "startup", "server")
+    server = job_signer(authority, "host", "server")
     signature = server.sign(Context(JOB, "a", "x"), b"1")
-    assert sites["a"].answer("x", b"1", signature, server.certificate) == (b"", b"", b"")
+    assert sites["a"].answer("x", b"1", signature, server.introduction) == (b"", b"", b"")
     assert "patient 4711" in caplog.text  # in its own log
 
 
@@ -237,8 +265,8 @@ def test_a_client_answers_one_message_at_a_time(
         return answer
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server, found = Signer(authority.folder.parent / "host" / "startup", "server"), []
-    message = (b"", server.sign(Context(JOB, "a", "x"), b""), server.certificate)
+    server, found = job_signer(authority, "host", "server"), []
+    message = (b"", server.sign(Context(JOB, "a", "x"), b""), server.introduction)
     threads = [threading.Thread(target=lambda: found.append(sites["a"].answer("x", *message)[0])) for _ in range(4)]
     for thread in threads:
         thread.start()

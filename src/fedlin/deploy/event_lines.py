@@ -1,8 +1,11 @@
 """What happened in a run, a sentence each: who failed, with what, what is being done, and what to do."""
 
+import errno
+import os
 import time
 from typing import Any
 
+_FULL = os.strerror(errno.ENOSPC)  # in the words of this system, as in those of the site's if it is of the same kind
 _REMEDIES = {
     "silent": "See whether its machine and its process run: fedlin federation status at the site.",
     "refused": "Its owner agrees with you on settings and limits.",
@@ -25,6 +28,8 @@ def event_line(event: dict[str, Any]) -> str:
 
 def remedy(event: dict[str, Any]) -> str:
     """What a person can do about a fault."""
+    if event["kind"] == "refused" and _FULL in event["why"]:
+        return "Its owner makes room on the site's disk, and the run goes on."
     if event["kind"] == "refused" and "[reference " in event["why"]:
         return "Its owner finds the cause in fedlin.log at the site, under the reference."
     return _REMEDIES[event["kind"]].format(client=event["client"])

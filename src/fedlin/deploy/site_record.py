@@ -12,6 +12,7 @@ from fedlin.deploy.status import process_runs
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.limits import LEDGER, Ledger, spent_epsilon
+from fedlin.engines.federation.pending import this_process
 from fedlin.engines.federation.wire import Kind
 
 RECORD = "site.json"
@@ -27,6 +28,7 @@ class SiteRecord:
     phase: str = ""
     time: float = 0.0  # when it was asked
     process: int = 0  # the job's process
+    started: str = ""  # since when that id is its own
     answered: int = 0
     refused: int = 0
     refusal: str = ""  # the latest
@@ -36,9 +38,9 @@ class SiteRecord:
 class SiteRecorder:
     """Keeps the record of a site in its folder."""
 
-    def __init__(self, kit: Path, process: int) -> None:
+    def __init__(self, kit: Path) -> None:
         self.path = kit / STATE / RECORD
-        self.record = SiteRecord(process=process)
+        self.record = SiteRecord(**this_process())
         self._written = 0.0
 
     def enter(self, phase: str, request: bytes, reply: bytes) -> None:
@@ -74,7 +76,7 @@ def site_status(kit: Path) -> dict[str, Any]:
     ledger = kit / STATE / LEDGER
     return {
         "record": None if record is None else asdict(record),
-        "job runs": record is not None and process_runs(record.process, record.time),
+        "job runs": record is not None and process_runs(record.process, record.started),
         "limits": {name: value for name, value in asdict(read_limits(kit)).items() if value is not None},
         "ledger": json.loads(ledger.read_text(encoding="utf-8")) if ledger.is_file() else None,
         "privacy spent": _spent(kit),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.deploy.runs import STATE, outcome
-from fedlin.engines.federation.pending import WAITING
+from fedlin.engines.federation.pending import WAITING, process_start
 from fedlin.engines.federation.round_log import LOG, read_lines, read_log
 from fedlin.errors import DeployError
 
@@ -39,6 +39,7 @@ class Awaiting:
     over: bool  # whether the server has gone on
     time: float  # when it asked
     process: int = 0  # the server's, where it told it
+    started: str = ""  # since when that id is its own
 
     @property
     def awaited(self) -> list[str]:
@@ -94,7 +95,8 @@ def read_awaiting(run: Path) -> Awaiting | None:
     over = any("over" in line for line in rest)
     try:
         numbers = (int(asked["round"]), str(asked["phase"]), list(map(str, asked["asked"])), list(map(str, names)))
-        return Awaiting(*numbers, over, float(asked["time"]), int(asked.get("process", 0)))
+        process = int(asked.get("process", 0)), str(asked.get("started", ""))
+        return Awaiting(*numbers, over, float(asked["time"]), *process)
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
 
@@ -118,7 +120,7 @@ def read_status(run: Path, last: int | None = None) -> RunStatus:
 def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> RunStatus:
     """The status of the run in this folder, of whose log these are the events and the rounds."""
     awaiting = read_awaiting(run)
-    alive = awaiting is not None and process_runs(awaiting.process, awaiting.time)
+    alive = awaiting is not None and process_runs(awaiting.process, awaiting.started)
     planned = [event["rounds"] for event in events if "rounds" in event]
     progress = _progress(rounds[-1]) if rounds else None
     return RunStatus(
@@ -159,14 +161,9 @@ def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> lis
     return rows
 
 
-def process_runs(process: int, since: float) -> bool:
-    """Whether this process of this machine runs, and ran at that time already: ids are given anew."""
-    import psutil
-
-    try:
-        return bool(process and psutil.Process(process).create_time() <= since + 1)
-    except (psutil.Error, ValueError, OverflowError):
-        return False
+def process_runs(process: int, started: str) -> bool:
+    """Whether this process of this machine runs, and is the one that began then: ids are given anew."""
+    return bool(started) and process_start(process) == started
 
 
 def log_lines(path: Path) -> list[str]:

@@ -28,7 +28,7 @@ except ModuleNotFoundError as cause:
 
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
-from fedlin.transports.signatures import Context, Sender, Signer
+from fedlin.transports.signatures import Context, JobSender, JobSigner, Signer
 from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
 
 # At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
@@ -63,15 +63,15 @@ class FlareTransport:
 
     Args:
         proxies: FLARE's proxies of the sites.
-        signer: The server's certificate and key.
+        signer: The server's key of this job.
         root: The certificate of the federation's authority, as PEM.
         job: FLARE's id of this job.
     """
 
-    def __init__(self, proxies: Sequence[Any], signer: Signer, root: bytes, job: str) -> None:
+    def __init__(self, proxies: Sequence[Any], signer: JobSigner, root: bytes, job: str) -> None:
         self.failures: dict[str, str] = {}  # why who was asked last did not answer
         self._sites = {proxy.name: proxy for proxy in proxies}
-        self._senders = {name: Sender(root, name) for name in self._sites}
+        self._senders = {name: JobSender(root, name, job) for name in self._sites}
         self._signer = signer
         self._job = job
         self._changed = threading.Condition()
@@ -154,10 +154,10 @@ class FlareTransport:
     def _call(self, name: str, request: _Request) -> bytes:
         sender, context = self._senders[name], Context(self._job, name, request.phase)
         signature = self._signer.sign(context, request.payload)
-        # A site that has not shown its certificate has not seen the server's either.
-        certificate = b"" if sender.known else self._signer.certificate
+        # A site that has not introduced itself does not know the server either.
+        introduction = b"" if sender.known else self._signer.introduction
         call = self._sites[name](timeout=request.timeout)
-        reply, reply_signature, shown = call.answer(request.phase, bytes(request.payload), signature, certificate)
+        reply, reply_signature, shown = call.answer(request.phase, bytes(request.payload), signature, introduction)
         if not reply:
             raise WireError(f"{name} refused the call; its own log tells why.")
         if not sender.known:
@@ -216,9 +216,8 @@ class FlareServer:
         _register_status(kit)
         _quieten(len(collab.clients))
         startup = kit / "startup"
-        transport = FlareTransport(
-            collab.clients, Signer(startup, "server"), (startup / "rootCA.pem").read_bytes(), job
-        )
+        signer = JobSigner(Signer(startup, "server"), job)
+        transport = FlareTransport(collab.clients, signer, (startup / "rootCA.pem").read_bytes(), job)
         try:
             _program()(transport, str(kit), _sent(job))
         finally:
@@ -231,36 +230,36 @@ class FlareClient:
     def __init__(self) -> None:
         self._handler: Handler | None = None
         self._turn = threading.Lock()
-        self._own: tuple[Sender, Signer] | None = None
+        self._own: tuple[JobSender, JobSigner] | None = None
 
     @_publish
-    def answer(self, phase: str, payload: bytes, signature: bytes, certificate: bytes) -> tuple[bytes, bytes, bytes]:
-        """The reply, its signature and the site's certificate if it was given the server's; nothing to others.
+    def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
+        """The reply, its signature and the site's introduction if it was given the server's; nothing to others.
 
         One message at a time, whatever thread it came on. No exception leaves: FLARE would send its text, and with it
         whatever data it quotes.
         """
         try:
             with self._turn:
-                return self._answer(str(collab.caller), phase, payload, signature, certificate)
+                return self._answer(str(collab.caller), phase, payload, signature, introduction)
         except Exception:
             _log.exception("a message of phase %s was not answered", phase)
             return _NOTHING
 
     def _answer(
-        self, caller: str, phase: str, payload: bytes, signature: bytes, certificate: bytes
+        self, caller: str, phase: str, payload: bytes, signature: bytes, introduction: bytes
     ) -> tuple[bytes, bytes, bytes]:
         name, kit, job = _here()
         if self._own is None:
             _open_log(kit)
-            self._own = _server(kit), Signer(kit / "startup", "client")
+            self._own = _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job)
         server, signer = self._own
         context = Context(job, name, phase)
         try:
             if caller != SERVER:
                 raise WireError("sites answer the server alone.")
-            if certificate:
-                server.introduce(certificate)
+            if introduction:
+                server.introduce(introduction)
             server.check(context, payload, signature)
         except WireError as refusal:
             _log.warning("refused a call in the name of %s: %s", caller, refusal)
@@ -272,11 +271,11 @@ class FlareClient:
         return (
             reply,
             signer.sign(context._replace(request=signature), reply),
-            signer.certificate if certificate else b"",
+            signer.introduction if introduction else b"",
         )
 
 
-def _server(kit: Path) -> Sender:
+def _server(kit: Path, job: str) -> JobSender:
     """The server of the federation whose kit this is, by the name that its certificate must have."""
     settings = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
-    return Sender((kit / "startup" / "rootCA.pem").read_bytes(), settings["servers"][0]["identity"])
+    return JobSender((kit / "startup" / "rootCA.pem").read_bytes(), settings["servers"][0]["identity"], job)

@@ -61,14 +61,21 @@ class _Filter:
         self._parts = PartCounter()
 
     def sites(self) -> set[str] | None:
-        """The names in the settings' table of sites; None before the first run."""
+        """The names in the settings' table of sites; None before the first run.
+
+        Where somebody wrote a file that cannot be read, those of before: a run that goes on does not depend on it.
+        """
         try:
             changed = self.settings.stat().st_mtime
         except FileNotFoundError:
             return None
         if changed != self._read[0]:
-            tables = tomllib.loads(self.settings.read_text(encoding="utf-8"))
-            self._read = changed, set(tables.get("sites", {}))
+            known = self._read[1]
+            try:
+                known = set(tomllib.loads(self.settings.read_text(encoding="utf-8")).get("sites", {}))
+            except (ValueError, AttributeError, TypeError, RecursionError) as error:
+                _log.warning("%s cannot be read, and the sites are those of before: %s", self.settings, error)
+            self._read = changed, known
         return self._read[1]
 
     def check(self, message: Message) -> Message | None:

@@ -3,7 +3,11 @@
 What carries a message may name the wrong sender: NVIDIA FLARE routes by a name in the message, which a participant that
 runs software of its own can write. A signature covers the job, the site, the phase and the bytes, so that a message is
 accepted from the server of the federation alone, by the site it was meant for, in the job it was sent in; a reply also
-covers the signature of its request. Keys are RSA, signatures PSS with SHA-256.
+covers the signature of its request.
+
+Certificates have RSA keys, whose signatures (PSS with SHA-256) take longer to make than all else that is done for a
+small message. So they sign once a job: a key on the curve P-256 that is made for the job, is never written down, and
+signs its messages (ECDSA with SHA-256).
 """
 
 import json
@@ -13,10 +17,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    SECP256R1,
+    EllipticCurvePublicKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509 import Certificate, load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 
@@ -25,6 +35,7 @@ from fedlin.transports.transport import digest
 
 _PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 _DIGEST = SHA256()
+_ECDSA = ECDSA(_DIGEST)
 
 
 class Context(NamedTuple):
@@ -50,17 +61,13 @@ class Signer:
             raise WireError(f"{startup / role}.key is not an RSA key: make keys with fedlin federation.")
         self._key = key
 
-    def sign(self, context: Context, message: bytes) -> bytes:
-        """The signature of a message."""
-        return self.sign_statement(context.statement(message))
-
-    def sign_statement(self, statement: bytes) -> bytes:
+    def sign(self, statement: bytes) -> bytes:
         """The signature of any bytes."""
         return self._key.sign(statement, _PADDING, _DIGEST)
 
 
 class Sender:
-    """Who alone may have sent a message: the holder of a certificate of the authority `root` in this name."""
+    """Who alone may have signed: the holder of a certificate of the authority `root` in this name."""
 
     def __init__(self, root: bytes, name: str) -> None:
         self.name = name
@@ -87,11 +94,6 @@ class Sender:
             raise WireError(f"the certificate is in the name of {names}, and {self.name} was expected.")
         self._key = key
 
-    def check(self, context: Context, message: bytes, signature: bytes) -> None:
-        """Refuse a message that this sender did not sign."""
-        if not self.signed(context.statement(message), signature):
-            raise WireError(f"{self.name} did not sign this message for this site, job and phase.")
-
     def signed(self, statement: bytes, signature: bytes) -> bool:
         """Whether this sender signed these bytes."""
         if self._key is None:
@@ -101,6 +103,63 @@ class Sender:
         except InvalidSignature:
             return False
         return True
+
+
+class JobSigner:
+    """Signs one participant's messages of one job, by a key that its certificate vouches for in the `introduction`."""
+
+    def __init__(self, signer: Signer, job: str) -> None:
+        self._key = generate_private_key(SECP256R1())
+        point = self._key.public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+        voucher = signer.sign(_vouch(job, point))
+        self.introduction = json.dumps([signer.certificate.decode(), point.hex(), voucher.hex()]).encode()
+
+    def sign(self, context: Context, message: bytes) -> bytes:
+        """The signature of a message."""
+        return self._key.sign(context.statement(message), _ECDSA)
+
+
+class JobSender:
+    """Who alone may have sent a message of a job: whom a certificate of the authority `root` gives this name."""
+
+    def __init__(self, root: bytes, name: str, job: str) -> None:
+        self.name = name
+        self._root = root
+        self._job = job
+        self._key: EllipticCurvePublicKey | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it has introduced itself."""
+        return self._key is not None
+
+    def introduce(self, introduction: bytes) -> None:
+        """Take the sender's key of this job if its certificate is good and vouches for it."""
+        try:
+            certificate, point, voucher = json.loads(introduction)
+            shown, encoded, signature = certificate.encode(), bytes.fromhex(point), bytes.fromhex(voucher)
+            key = EllipticCurvePublicKey.from_encoded_point(SECP256R1(), encoded)
+        except (ValueError, TypeError, AttributeError, RecursionError) as cause:
+            raise WireError(f"what {self.name} sent is no introduction.") from cause
+        sender = Sender(self._root, self.name)
+        sender.introduce(shown)
+        if not sender.signed(_vouch(self._job, encoded), signature):
+            raise WireError(f"the certificate of {self.name} does not vouch for its key of this job.")
+        self._key = key
+
+    def check(self, context: Context, message: bytes, signature: bytes) -> None:
+        """Refuse a message that this sender did not sign."""
+        if self._key is None:
+            raise WireError(f"the message came without an introduction of {self.name}.")
+        try:
+            self._key.verify(signature, context.statement(message), _ECDSA)
+        except InvalidSignature as cause:
+            raise WireError(f"{self.name} did not sign this message for this site, job and phase.") from cause
+
+
+def _vouch(job: str, point: bytes) -> bytes:
+    """What a certificate's key signs for a job's key; no other statement begins like it."""
+    return json.dumps(["key of a job", job]).encode() + b"\0" + point
 
 
 class KitIdentity:
@@ -126,7 +185,7 @@ class KitIdentity:
 
     def sign(self, statement: bytes) -> bytes:
         """By the kit's key."""
-        return self._signer.sign_statement(statement)
+        return self._signer.sign(statement)
 
     def check(self, name: str, certificate: bytes, statement: bytes, signature: bytes) -> None:
         """Raise a `WireError` unless the site of this name, certified by the federation's authority, signed."""

@@ -201,6 +201,16 @@ def test_a_slow_client_is_counted_often_enough(monkeypatch: pytest.MonkeyPatch) 
     assert near(slow.x)
 
 
+def test_a_slow_client_on_a_busy_machine_is_counted_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers take anything from 0.2 to 6 s, so that what the last one took tells little of the next."""
+    rng = np.random.default_rng(0)
+    drawn = lambda name, now: float(0.2 * 30 ** rng.uniform()) if name == "site-1" else 0.05  # noqa: E731
+    slow, _ = rounds_within(240.0, drawn, monkeypatch)
+    counted = [number for number, names in enumerate(slow.answered) if "site-1" in names]
+    assert max(np.diff(counted)) <= 12
+    assert near(slow.x)
+
+
 def test_who_was_frozen_takes_part_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def latency(name: str, now: float) -> float:
         return max(0.05, 20.0 - now) if name == "site-1" and now > 2.0 else 0.05

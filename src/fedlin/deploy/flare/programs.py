@@ -1,9 +1,10 @@
 """What FLARE's job runs: the server's rounds, and a site's answers from its own `client.py`."""
 
+import errno
 import hashlib
 import logging
-import os
 import runpy
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # full, or not to be written to
+_GOES_ON = "it goes on from its last checkpoint"
 _job: dict[str, str] = {}  # of this process: the hash of the settings it was sent with, whatever the kit's file says
 _log = logging.getLogger(__name__)
 
@@ -43,8 +46,13 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         place = begin_run(kit, settings.name)
         result = _serve(transport, kit, sent, place, settings)
     except FedLinError as error:
-        for where in (place, sent):  # whoever started the job has what is in its folder
-            conclude(where, {"status": "failed", "error": str(error)})
+        _fail((place, sent), str(error))
+        raise
+    except OSError as error:
+        if error.errno in _DISK:
+            _fail(
+                (place, sent), f"the server cannot write to its disk: {error}. Mend that, and start again: {_GOES_ON}."
+            )
         raise
     write_model(place / MODEL, result.x)
     end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
@@ -60,6 +68,13 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         conclude(where, end)
     if result.status == "diverged":
         raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
+
+
+def _fail(places: tuple[Path, Path], why: str) -> None:
+    """Tell why a run ended, as far as a disk that may be full lets that be told."""
+    for place in places:  # whoever started the job has what is in its folder
+        with suppress(OSError):
+            conclude(place, {"status": "failed", "error": why})
 
 
 def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: FederationSettings) -> Any:
@@ -140,7 +155,7 @@ def make_client(name: str, folder: str, job: str) -> Handler:
     What an exception says may quote data, so it stays in the site's log, under a number that the server is told.
     """
     kit, sent = Path(folder), Path(job)
-    recorder = SiteRecorder(kit, os.getpid())
+    recorder = SiteRecorder(kit)
     client: Client | TableClient | None = None
 
     def answer(phase: str, payload: bytes) -> bytes:
@@ -159,7 +174,10 @@ def make_client(name: str, folder: str, job: str) -> Handler:
 
     def recorded(phase: str, payload: bytes) -> bytes:
         reply = answer(phase, payload)
-        recorder.enter(phase, payload, reply)
+        try:
+            recorder.enter(phase, payload, reply)
+        except OSError as error:  # the owner's view is of an earlier time; the server is told if more than that fails
+            _log.warning("what was asked could not be written for status: %s", error)
         return reply
 
     return recorded

@@ -8,6 +8,7 @@ from typing import Any
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.connection import check_connection
 from fedlin.deploy.flare.driver import Driver
+from fedlin.deploy.flare.kits import check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process
 from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
@@ -28,6 +29,9 @@ def take_part(kit: Path, say: Say) -> None:
     """Run the server or the site whose folder this is, and start it again when it dies, until interrupted."""
     process = _process(kit)
     check_certificate(kit)
+    process.stop()  # what a crash left behind
+    if process.kind == "server":
+        check_port(kit)
     starts: list[float] = []
     watch = SiteWatch(kit, process.name, say) if process.kind == "client" else None
     say(f"{process.name}: started; what went wrong is in {kit / 'process.log'}, Ctrl-C ends it")

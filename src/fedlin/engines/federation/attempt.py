@@ -51,7 +51,7 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     gradients = bytes_up = bytes_down = 0
     norms: dict[str, dict[str, float]] = {}
     eager = session.policy.quorum is not None and session.policy.eager
-    due = [name for name in asked if session.policy.is_due(session.roster[name].absences)]
+    due = _due(session, asked)
     secure = None
     if session.secure is not None:
         from fedlin.engines.federation.secure_exchange import MaskedPhase, open_attempt  # needs cryptography
@@ -120,6 +120,14 @@ def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:
             roster[name].base = wire.identify(request).hex()
         session.report("refused", {name: refusal(replies[name]) for name in replies.keys() - begun})
     return [name for name in asked if roster[name].base is not None]
+
+
+def _due(session: Session, asked: Sequence[str]) -> list[str]:
+    """Who is waited for in this round although a quorum would do; whether they answer is then told anew."""
+    heard, roster = session.exchange.heard, session.roster
+    due = [name for name in asked if session.policy.is_due(roster[name].absences, heard=name in heard)]
+    heard.difference_update(due)
+    return due
 
 
 def _restart_lost(session: Session, found: SortedReplies, bases: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """A client of a federation: answers every message from its own data, and remembers on its own disk."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from os import PathLike
 from secrets import token_hex
@@ -143,8 +144,7 @@ class Client:
                 reply = answer(request, header, rest)
         except Exception as error:
             reply = refusal_reply(header, request, error)
-        record_request(self.audit, header, phase, request, reply)
-        return reply
+        return record_request(self.audit, header, phase, request, reply)
 
     def _secure_answers(
         self, identity: "Identity", sites: int | None, quorum: int | None, steps: tuple[int, float] | None
@@ -249,24 +249,30 @@ class Client:
         self.limits.check_run(run, self.handshake.algorithm, self.handshake.secure)
 
 
-def record_request(audit: AuditTrail | None, header: Header, phase: str, request: bytes, reply: bytes) -> None:
-    """Write down what was asked and what became of it, where there is a trail."""
+def record_request(audit: AuditTrail | None, header: Header, phase: str, request: bytes, reply: bytes) -> bytes:
+    """Write down what was asked and what became of it, where there is a trail; the reply, which is else a refusal."""
     if audit is None:
-        return
+        return reply
     answered, rest = wire.read_message(reply)
     place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
     facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
-    audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
+    try:
+        audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)
+    except OSError as error:  # nothing leaves a site that its trail does not tell of
+        return refusal_reply(header, request, error)
+    return reply
 
 
 def refusal_reply(header: Header, request: bytes, error: Exception) -> bytes:
     """What others may hear of an exception: what a `WireError` says, since that is written for them.
 
-    Of any other, its type and the number under which this side's own log has the rest, which may quote data.
+    Of any other, its type, what the system calls it where it is the system's, such as a disk that is full, and the
+    number under which this side's own log has the rest, which may quote data.
     """
     if isinstance(error, WireError):
         _log.warning("refused a message of round %d: %s", header.round, error)
         return wire.write_refusal(header, request, str(error))
     reference = token_hex(4)
     _log.error("reference %s: %s", reference, error, exc_info=error)
-    return wire.write_refusal(header, request, f"it failed with {type(error).__name__}", reference)
+    system = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
+    return wire.write_refusal(header, request, f"it failed with {type(error).__name__}{system}", reference)

@@ -1,6 +1,7 @@
 """Sends requests and gathers the replies: those that answer them, those that came too late, those that are damaged."""
 
 import time
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ ANSWERS = (
     *(Kind.OFFERED, Kind.DEALT, Kind.MASKED, Kind.CONFIRMED, Kind.UNMASKED),
 )
 UNKNOWN = 1.0  # seconds an answer is taken to need where none has come yet
-MARGIN = 0.1  # seconds more than an answer took the last time, at least
+MARGIN = 0.1  # seconds more than twice of what an answer took
+LATEST = 8  # answers of a client that tell how long the next may take: on a busy machine one tells little
 REMEMBERED = 16  # requests to each client whose late answers tell how long it takes
 
 
@@ -48,6 +50,8 @@ class Exchange:
         self.received = 0
         self.stale = 0  # replies to earlier requests, dropped
         self.seconds: dict[str, float] = {}  # that each client's latest answer took, in time or not
+        self.heard: set[str] = set()  # who has answered, in time or not, since it was last waited for in particular
+        self._took: dict[str, deque[float]] = {}  # the same of its latest few
         self._asked: dict[str, dict[bytes, float]] = {}  # when the latest requests to each client began, by identifier
 
     def exchange(
@@ -60,11 +64,11 @@ class Exchange:
     ) -> Gathered:
         """Ask, and wait for everyone; with `needed` only until so many have answered and those who are `due` have.
 
-        Who is due is waited for about twice as long as its latest answer took, so that one that does not answer at all
-        costs little.
+        Who is due is waited for about twice as long as the slowest of its latest answers took, so that one that does
+        not answer at all costs little.
         """
         begun, opened, seen = time.monotonic(), dict[str, Reply | WireError | None](), dict[str, bytes]()
-        wait = {name: 2 * self.seconds.get(name, UNKNOWN) + MARGIN for name in due if name in requests}
+        wait = {name: 2 * max(self._took.get(name, (UNKNOWN,))) + MARGIN for name in due if name in requests}
         early = False
         for name, request in requests.items():
             self._remember(name, wire.identify(request), begun)
@@ -119,5 +123,7 @@ class Exchange:
         asked = self._asked.get(name, {}).pop(reply.request, None)
         if asked is not None:
             self.seconds[name] = time.monotonic() - asked
+            self._took.setdefault(name, deque(maxlen=LATEST)).append(self.seconds[name])
+            self.heard.add(name)
         ours = request is not None and header.run == self.run and reply.request == wire.identify(request)
         return Reply(header.kind, reply, body) if ours else None

@@ -12,6 +12,28 @@ from fedlin.engines.checkpoint import private
 WAITING = "waiting.jsonl"
 
 
+def process_start(process: int) -> str:
+    """What tells a process from a later one with the same id, by no clock that can be set; empty where there is none.
+
+    >>> process_start(os.getpid()) == process_start(os.getpid()), process_start(-1)
+    (True, '')
+    """
+    try:
+        if Path("/proc/self/stat").exists():  # the time since the machine's start at which it began
+            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+            return stat.rpartition(")")[2].split()[19]
+        import psutil
+
+        return str(psutil.Process(process).create_time())
+    except Exception:  # no such process, in one of many ways, or no psutil
+        return ""
+
+
+def this_process() -> dict[str, Any]:
+    """The id of this process, and since when it is its own."""
+    return {"process": os.getpid(), "started": process_start(os.getpid())}
+
+
 class Pending:
     """A line when clients are asked, one for each that answers, one at the end of the exchange; none without a folder.
 
@@ -27,7 +49,7 @@ class Pending:
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
-        self._write({"round": played, "phase": phase, "asked": list(names), "process": os.getpid()})
+        self._write({"round": played, "phase": phase, "asked": list(names), **this_process()})
 
     def answered(self, name: str) -> None:
         """A client's answer to this exchange is here."""

@@ -25,8 +25,8 @@ class Policy:
         rejections: How many uploads in a row are rejected, each a new answer to the same request, before the client is
             quarantined.
         forget_after: Rounds missed in a row after which a client has left for good.
-        late_every: With an eager quorum, a client that is merely slow is waited for in one of so many rounds, so that
-            it counts. One that does not answer is waited for a moment, and ever more rarely.
+        late_every: With an eager quorum, a client that is merely slow is waited for after so many rounds, until it is
+            counted. One that does not answer is waited for a moment, and ever more rarely.
         max_share: The largest share of all weights that one of several clients may have; None for no limit.
 
     >>> Policy.first(3, timeout=10.0).quorum
@@ -111,17 +111,24 @@ class Policy:
         """
         return active if self.quorum is None else min(self.quorum, active)
 
-    def is_due(self, absences: int) -> bool:
-        """Whether a client that missed so many rounds in a row is waited for now: after 10, 20, 40, 80, ... of them.
+    def is_due(self, absences: int, *, heard: bool) -> bool:
+        """Whether a client that missed so many rounds in a row is waited for now.
 
-        One that is slow is then counted, and begins anew; one that does not answer costs ever less.
+        One that answered since it was last waited for, if too late, is slow, and is waited for until it is counted; one
+        that did not is waited for after 10, 20, 40, 80, ... rounds, and costs ever less.
 
         Args:
             absences: How many rounds in a row the client has missed.
+            heard: Whether it has answered since it was last waited for.
 
         Returns:
             True if this round waits for it.
+
+        >>> [missed for missed in range(50) if Policy.first(2).is_due(missed, heard=False)]
+        [9, 19, 39]
         """
+        if heard:
+            return absences + 1 >= self.late_every
         times, rest = divmod(absences + 1, self.late_every)
         return rest == 0 and is_power_of_two(times)
 

@@ -197,8 +197,7 @@ class TableClient:
             reply = self._answer(header, request, bytes(rest))
         except Exception as error:
             reply = refusal_reply(header, request, error)
-        record_request(self.audit, header, phase, request, reply)
-        return reply
+        return record_request(self.audit, header, phase, request, reply)
 
     def _answer(self, header: Header, request: bytes, rest: bytes) -> bytes:
         if header.kind == Kind.SUMMARISE:

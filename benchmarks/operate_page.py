@@ -1,0 +1,40 @@
+"""Keeps what was measured of federations in benchmarks/results, and writes it into the handbook, docs/operate.md."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "operate.md"
+
+
+def results(name: str) -> Path:
+    """The file of one benchmark's results."""
+    return ROOT / "benchmarks" / "results" / f"{name}.json"
+
+
+def read(name: str) -> dict[str, Any]:
+    """What was kept of a benchmark; nothing before it was run."""
+    path = results(name)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def keep(name: str, figures: dict[str, Any]) -> None:
+    """Keep these figures of a benchmark, beside those it has under other names."""
+    text = json.dumps({**read(name), **figures}, indent=1) + "\n"
+    results(name).write_text(text, encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """On what it is measured, and how busy that is with other things before it begins."""
+    return {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
+def fill(section: str, text: str) -> None:
+    """Write the text between the section's marks in the handbook."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = (f"<!-- {section}: {mark} -->" for mark in ("begin", "end"))
+    before, after = page.partition(begin)[0], page.partition(end)[2]
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

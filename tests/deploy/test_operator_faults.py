@@ -1,0 +1,180 @@
+"""Faults of machines and of people, and what the operator reads: full disks, clocks that are set, ports taken."""
+
+import builtins
+import errno
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlin
+from fedlin import audit
+from fedlin.audit import AuditTrail, verify
+from fedlin.deploy.event_lines import event_line
+from fedlin.deploy.flare.programs import make_client, run_server
+from fedlin.deploy.runs import MODEL, outcome
+from fedlin.deploy.screen import site_lines, status_lines
+from fedlin.deploy.settings import NAME, read_settings
+from fedlin.deploy.site_record import RECORD, site_status
+from fedlin.deploy.status import lines, read_status
+from fedlin.engines import checkpoint
+from fedlin.errors import DeployError
+from fedlin.transports.loopback import Loopback
+from loopback_federation import Federation
+from template_data import drawn_problem
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+class FullDisk:
+    """While `full`, nothing can be written below a folder."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.full = False
+        for module in (checkpoint, audit):
+            patch.setattr(module, "open", self.open, raising=False)
+
+    def open(self, path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if self.full and Path(path).is_relative_to(self.folder) and set(mode) & set("wa+"):
+            raise OSError(errno.ENOSPC, FULL, str(path))
+        return builtins.open(path, mode, *rest, **options)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    made = Federation(tmp_path)
+    text = (made.job / NAME).read_text()
+    (made.job / NAME).write_text(text.replace("timeout = 60.0", "timeout = 1.0"))
+    return made
+
+
+def play(federation: Federation, before: Callable[[str, int], None]) -> None:
+    """Play the run; `before` is told every message's site and the number of messages so far."""
+    handlers = {name: make_client(name, str(kit), str(federation.job)) for name, kit in federation.sites.items()}
+    count = 0
+
+    def answer(name: str) -> Callable[[str, bytes], bytes]:
+        def one(phase: str, payload: bytes) -> bytes:
+            nonlocal count
+            count += 1
+            before(name, count)
+            return handlers[name](phase, payload)
+
+        return one
+
+    run_server(Loopback({name: answer(name) for name in handlers}), str(federation.server), str(federation.job))
+
+
+def assert_same_model(federation: Federation) -> None:
+    settings = read_settings(federation.job)
+    expected = fedlin.simulate(settings.algorithm, drawn_problem(2), settings.plan, settings.rounds).x
+    np.testing.assert_allclose(np.load(federation.server / MODEL), expected, rtol=1e-10)
+
+
+def test_a_full_disk_at_a_site_is_told_and_the_run_goes_on(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator reads what is wrong and who can mend it; no answer leaves that the site's trail does not tell of."""
+    north = FullDisk(federation.sites["north"], monkeypatch)
+
+    def fill(name: str, count: int) -> None:
+        north.full = name == "north" and 9 <= count <= 15
+
+    play(federation, fill)
+    assert outcome(federation.job) == {"status": "done", "rounds": 5}
+    told = [line for line in lines(federation.server) if line.get("event") in ("fault", "recovered")]
+    assert [(line["event"], line["client"], line["kind"]) for line in told] == [
+        ("fault", "north", "refused"),
+        ("recovered", "north", "refused"),
+    ]
+    said = event_line(told[0])
+    assert f"north: it failed with OSError ({FULL}) [reference " in said
+    assert "Its owner makes room on the site's disk, and the run goes on." in said
+    assert str(federation.sites["north"]) not in said
+    assert_same_model(federation)
+    trails = {name: AuditTrail(kit) for name, kit in federation.sites.items()}
+    assert [verdict.problem for verdict in verify(trails)] == [None, None]
+
+
+def test_a_full_disk_at_the_server_ends_the_run_with_the_reason(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once there is room the same command goes on from the last checkpoint."""
+    server = FullDisk(federation.server / "state", monkeypatch)
+
+    def fill(name: str, count: int) -> None:
+        server.full = count > 14
+
+    with pytest.raises(OSError, match=FULL):
+        play(federation, fill)
+    end = outcome(federation.job)
+    assert end is not None
+    assert end["status"] == "failed"
+    assert f"the server cannot write to its disk: [Errno {errno.ENOSPC}] {FULL}" in end["error"]
+    assert "start again: it goes on from its last checkpoint" in end["error"]
+    server.full = False
+    before = read_status(federation.server).progress
+    assert before is not None
+    assert before.round > 0
+    play(federation, lambda name, count: None)
+    assert_same_model(federation)
+
+
+def test_a_line_of_an_audit_trail_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Of a line that does not fit the disk a part would stay, and break the chain for good."""
+    resource = pytest.importorskip("resource", reason="limits of file sizes are POSIX's")
+    trail = AuditTrail(tmp_path)
+    trail.record("asked", round=1)
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (trail.path.stat().st_size + 20, former[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            trail.record("asked", round=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    trail.record("asked", round=3)
+    assert [entry.facts["round"] for entry in AuditTrail(tmp_path).entries()] == [1, 3]
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_clock_that_is_set_makes_no_process_look_dead(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """The clock is set while a site is asked: server and site still run, and the model is the same."""
+    real, seen = time.time, list[str]()
+
+    def look(name: str, count: int) -> None:
+        if count == 9:
+            monkeypatch.setattr(time, "time", lambda: real() + jump)
+            seen.extend(status_lines(read_status(federation.server), "model.npy"))
+            seen.extend(site_lines(site_status(federation.sites["north"])))
+
+    play(federation, look)
+    shown = "\n".join(seen)
+    assert "waits for" in shown
+    assert "its job runs" in shown
+    assert "does not run" not in shown
+    assert_same_model(federation)
+    (federation.sites["north"] / "state" / RECORD).write_text(json.dumps({"process": os.getpid(), "started": "0"}))
+    assert not site_status(federation.sites["north"])["job runs"]  # another process had that id
+
+
+def test_join_says_that_the_port_is_taken(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare.remote import take_part
+    from fedlin.deploy.project import create
+
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        project = create(tmp_path / "federation", ["north"], "localhost", port)
+        with pytest.raises(DeployError, match=f"port {port} is in use"):
+            take_part(project.server, said.append)
+    assert said == []
