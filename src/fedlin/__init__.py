@@ -23,9 +23,11 @@ from fedlin.algorithms import (
     gradient_tracking,
     gradskip,
     locodl,
+    marina,
     s_local_svrg,
     scaffnew,
     scaffold,
+    tamuna,
 )
 from fedlin.algorithms.client_optimizer import client_optimizer
 from fedlin.algorithms.clipped import clipped
@@ -113,6 +115,7 @@ __all__ = [
     "keep_compiled",
     "locodl",
     "low_rank",
+    "marina",
     "message_sizes",
     "natural",
     "per_layer",
@@ -131,6 +134,7 @@ __all__ = [
     "simulate",
     "simulate_many",
     "symmetric",
+    "tamuna",
     "theory",
     "top_k",
 ]

@@ -114,6 +114,7 @@ class Local(NamedTuple):
         key: For random numbers; a function of (seed, round, phase, i).
         shared_key: The same on the server and on every client.
         number: i, from 0 to m - 1, so that clients can share out work without a message.
+        place: The same among those who take part in the round, for a method with a `cohort`.
     """
 
     oracle: Oracle
@@ -124,6 +125,7 @@ class Local(NamedTuple):
     key: Key
     shared_key: Key
     number: Scalar
+    place: Scalar
 
 
 class Central(NamedTuple):
@@ -207,9 +209,11 @@ class Algorithm(Generic[S, C]):
         init_client: A client's state at the starting point.
         phases: The phases of a round.
         opening: Those of the first round, where they are others.
+        renewal: The probability with which a later round is played as the first one, by a coin that all share.
         requires: What it needs of a run; checked before anything is compiled.
         check: Raises for a dimension it cannot serve.
         clients: m, where it is made for so many clients and no others.
+        cohort: How many take part in a round, where it is made for so many and each needs to know its place.
         mechanisms: What makes each phase's upload private; empty where none is.
         recipe: How it was made, so that engines can rebuild it with other numbers.
     """
@@ -219,9 +223,11 @@ class Algorithm(Generic[S, C]):
     init_client: Callable[[Vector], C]
     phases: tuple[Phase[S, C], ...]
     opening: tuple[Phase[S, C], ...] | None = None
+    renewal: Any = None  # a number, concrete or traced
     requires: frozenset[Requirement] = frozenset()
     check: Callable[[int], None] = lambda dim: None
     clients: int | None = None
+    cohort: int | None = None
     mechanisms: tuple[Mechanism | None, ...] = ()
     recipe: "MethodRecipe | None" = field(default=None, compare=False)
 
@@ -229,10 +235,10 @@ class Algorithm(Generic[S, C]):
         return self.name
 
     def phases_in(self, opening: bool) -> tuple[Phase[S, C], ...]:
-        """The phases of the first round, if `opening`, or of a later one.
+        """The phases of the first round and of those played as it, if `opening`, or of any other.
 
         Args:
-            opening: Whether it is the first round.
+            opening: Whether it is the first round, or one played as it.
 
         Returns:
             The phases, in the order in which they are played.

@@ -15,13 +15,14 @@ import reference
 from fedlin import low_rank, quantize, rand_k, top_k
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
-from fedlin.engines.keys import phase_keys
+from fedlin.engines.keys import draw_cohort, phase_keys, renewal_key
 from fedlin.errors import FedLinError
 from fedlin.precision import precision
 from quadratics import CLIENTS, DIM, X0, Array, assert_close
 
 ROUNDS = 30
 ETA, P, SHORT = 0.05, 0.25, 0.002
+FEW = 4  # clients of a round, where not all take part
 DRAWS = [11, 12, 13]  # problems of their own, all of the usual shape
 others = [pytest.param(seed, marks=pytest.mark.long) for seed in DRAWS[1:]]
 each_draw = pytest.mark.parametrize("seed", [DRAWS[0], *others])
@@ -35,6 +36,8 @@ class Coins(NamedTuple):
     clients: Array
     split: Array  # by the first half of the shared key
     orders: Array  # by the second
+    few: Array  # of four of them, by the second
+    renewal: Array
 
 
 @cache
@@ -44,8 +47,9 @@ def coins() -> Coins:
         first, second = jax.random.split(keys.shared)
         uniform = partial(jax.random.uniform, shape=(), dtype=jnp.float32)
         each = jax.vmap(lambda i: uniform(keys.client(i)))(jnp.arange(CLIENTS))
-        order = jax.random.permutation(second, CLIENTS)
-        return uniform(keys.shared), uniform(keys.server), each, uniform(first), order
+        orders = (jax.random.permutation(second, count) for count in (CLIENTS, FEW))
+        renewal = uniform(renewal_key(jax.random.key(0), number))
+        return uniform(keys.shared), uniform(keys.server), each, uniform(first), *orders, renewal
 
     return Coins(*map(np.asarray, jax.jit(jax.vmap(of_round))(jnp.arange(ROUNDS))))
 
@@ -94,6 +98,12 @@ def by_locodl(draw: Draw) -> Array:
     return by_hand.locodl(draw.grad, X0, CLIENTS, ETA, P, 0.7, draw.mu, DIM / 2 - 1, counts, compress)
 
 
+def by_marina(draw: Draw) -> Array:
+    full = coins().renewal < np.float32(P)
+    assert 2 < full[1:].sum() < ROUNDS - 2
+    return by_hand.marina(draw.grad, X0, CLIENTS, ETA, full.tolist(), by_compressor(rand_k(2, unbiased=True), 1))
+
+
 def by_adiana(draw: Draw, eta: float = ETA) -> Array:
     moves = (coins().server < P).tolist()
     assert 0 < np.sum(moves) < ROUNDS
@@ -130,6 +140,7 @@ CASES: dict[str, Case] = {
         fedlin.Plan(1, SHORT),
         by_adiana_with_short_steps,
     ),
+    "marina": (fedlin.marina(rand_k(2, unbiased=True), P), fedlin.Plan(1, ETA), by_marina),
     "gradskip": (fedlin.gradskip(P), fedlin.Plan(SKIPPING, ETA), by_gradskip),
 }
 
@@ -141,6 +152,24 @@ def test_follows_the_published_equations(name: str, seed: int) -> None:
     draw = Draw(seed)
     result = fedlin.simulate(algorithm, draw.problem, plan, ROUNDS, x0=X0)
     assert_close(result.iterates, expected(draw), 1e-10)
+
+
+@cache
+def cohorts() -> Array:
+    draw = jax.vmap(lambda number: draw_cohort(jax.random.key(0), number, CLIENTS, FEW))
+    return np.asarray(jax.jit(draw)(jnp.arange(ROUNDS)))
+
+
+@each_draw
+def test_tamuna_follows_the_published_equations(seed: int) -> None:
+    """With four of seven clients a round, whom the run draws; every client takes part now and then."""
+    draw, counts = Draw(seed), [falls_at(coin, P) for coin in coins().split]
+    assert len(set(cohorts().flat)) == CLIENTS
+    expected = by_hand.tamuna(draw.grad, X0, CLIENTS, 3, ETA, P, counts, list(cohorts()), list(coins().few))
+    method = fedlin.tamuna(CLIENTS, FEW, 3)
+    result = fedlin.simulate(method, draw.problem, fedlin.Plan(4, ETA), ROUNDS, x0=X0, participation=FEW / CLIENTS)
+    assert_close(result.iterates, expected, 1e-10)
+    np.testing.assert_array_equal(np.diff(result.gradients), FEW * np.array(counts))
 
 
 # Newton's method needs losses that are no quadratics: on those the first step ends it.
@@ -265,6 +294,41 @@ def test_gradskip_without_rest_is_scaffnew() -> None:
 
 
 @pytest.mark.long
+def test_tamuna_with_everyone_is_compressed_scaffnew() -> None:
+    """Whose clients learn the mean with the next round, and so get half as much."""
+    draw, plan = Draw(DRAWS[0]), fedlin.Plan(4, ETA)
+    two = fedlin.simulate(fedlin.tamuna(CLIENTS, CLIENTS, 3), draw.problem, plan, ROUNDS, x0=X0)
+    one = fedlin.simulate(fedlin.compressed_scaffnew(CLIENTS, 3), draw.problem, plan, ROUNDS, x0=X0)
+    assert_close(two.iterates, one.iterates, 1e-12)
+    np.testing.assert_array_equal(two.bytes_up, one.bytes_up)
+    np.testing.assert_array_equal(two.bytes_down, 2 * one.bytes_down)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "method", [fedlin.marina(fedlin.identity(), P), fedlin.marina(rand_k(2, unbiased=True), 1.0)], ids=["whole", "full"]
+)
+def test_marina_in_full_is_gradient_descent(method: Algorithm[Any, Any]) -> None:
+    draw, plan = Draw(DRAWS[0]), fedlin.Plan(1, ETA)
+    runs = [fedlin.simulate(one, draw.problem, plan, ROUNDS, x0=X0) for one in (method, fedlin.gradient_descent())]
+    assert_close(runs[0].iterates, runs[1].iterates, 1e-12)
+    np.testing.assert_array_equal(runs[0].bytes_up, runs[1].bytes_up)
+
+
+@pytest.mark.long
+def test_many_runs_of_marina_are_each_as_one() -> None:
+    """Though the coins of a batch fall in different rounds, and with different probabilities."""
+    draw, plan = Draw(DRAWS[0]), fedlin.Plan(1, ETA)
+    methods = [fedlin.marina(rand_k(2, unbiased=True), p) for p in (0.2, 0.6)]
+    batch = fedlin.simulate_many(methods, draw.problem, plan, ROUNDS, seeds=[3, 4], x0=X0)
+    for method, seed, run in zip(methods, (3, 4), batch, strict=True):
+        alone = fedlin.simulate(method, draw.problem, plan, ROUNDS, seed=seed, x0=X0)
+        assert_close(run.iterates, alone.iterates, 1e-12)
+        np.testing.assert_array_equal(run.bytes_up, alone.bytes_up)
+    assert not np.array_equal(batch[0].bytes_up, batch[1].bytes_up)
+
+
+@pytest.mark.long
 def test_gradskip_takes_the_gradients_of_its_plan() -> None:
     """1/(1 - q_i(1 - p)) a round on average, so that the plan's τ_i are what clients pay."""
     draw = Draw(DRAWS[0])
@@ -316,6 +380,11 @@ def test_arguments_that_fit_no_method_are_refused() -> None:
         lambda: fedlin.locodl(top_k(2), P, 0.5),
         lambda: fedlin.adiana(top_k(2), 0.5, P),
         lambda: fedlin.gradskip(0.0),
+        lambda: fedlin.marina(top_k(2), P),
+        lambda: fedlin.marina(rand_k(2, unbiased=True), 0.0),
+        lambda: fedlin.tamuna(4, 5, 2),
+        lambda: fedlin.tamuna(5, 3, 4),
+        lambda: fedlin.tamuna(5, 3, 1),
         lambda: fedlin.fednl(quantize(3)),
         lambda: fedlin.fednl(low_rank(1), start="zero"),
         lambda: fedlin.fednl(low_rank(1), correction="none"),

@@ -359,7 +359,8 @@ def test_every_theorem_that_makes_a_plan_can_be_named() -> None:
     problem = fedlin.problems.least_squares(clients=3, dim=4, samples=10)
     arguments = dict.fromkeys(("server_sparse", "server_feedback", "client_feedback", "ef21"), "delta=2")
     arguments |= dict.fromkeys(("diana", "fedpaq", "fedcomgate", "adiana"), "omega=0.5")
-    arguments |= {"s_local_svrg": "row_smoothness=9.0", "compressed_scaffnew": "sparsity=2"}
+    arguments |= dict.fromkeys(("compressed_scaffnew", "tamuna"), "sparsity=2")
+    arguments |= {"s_local_svrg": "row_smoothness=9.0", "marina": "omega=0.5, probability=0.5"}
     no_plan = ("dissimilarity", "adiana_probability", "gradskip_probability", "locodl_probability", "locodl_pace")
     steps = [name for name in theory.__all__ if inspect.isfunction(getattr(theory, name)) and name not in no_plan]
     assert sorted(build_method.THEOREMS) == steps

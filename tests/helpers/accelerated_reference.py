@@ -50,6 +50,57 @@ def compressed_scaffnew(
     return np.array(models)
 
 
+def tamuna(
+    grad: Gradient,
+    x0: Array,
+    n: int,
+    s: int,
+    gamma: float,
+    p: float,
+    counts: Sequence[int],
+    cohorts: Sequence[Array],
+    orders: Sequence[Array],
+) -> Array:
+    """`cohorts[r]` are the clients of round r, and `orders[r][j]` the column of the pattern that the j-th takes."""
+    d = len(x0)
+    eta = p * n * (s - 1) / (s * (n - 1))
+    h = np.zeros((n, d))
+    mean = x0
+    models = [x0]
+    for count, cohort, order in zip(counts, cohorts, orders, strict=True):
+        ones = pattern(d, len(cohort), s)
+        ends = {}
+        for i in cohort:
+            x = mean
+            for _ in range(count):
+                x = x - gamma * grad(i, x) + gamma * h[i]
+            ends[i] = x
+        masks = {i: ones[:, column] for i, column in zip(cohort, order, strict=True)}
+        mean = sum(masks[i] * ends[i] for i in cohort) / s
+        for i in cohort:
+            h[i] = h[i] + eta / gamma * masks[i] * (mean - ends[i])
+        np.testing.assert_allclose(h.sum(axis=0), 0, atol=1e-9 * (1 + np.abs(h).max()))
+        models.append(mean)
+    return np.array(models)
+
+
+def marina(grad: Gradient, x0: Array, n: int, gamma: float, full: Sequence[bool], compress: Compress) -> Array:
+    """`full[r]` says whether round r sends gradients; the first does."""
+    x = x0
+    g = np.mean([grad(i, x) for i in range(n)], axis=0)
+    models = [x]
+    for r in range(1, len(full) + 1):
+        before, x = x, x - gamma * g
+        models.append(x)
+        if r == len(full):
+            break
+        if full[r]:
+            g = np.mean([grad(i, x) for i in range(n)], axis=0)
+        else:
+            g = np.mean([g + compress(r, i, grad(i, x) - grad(i, before), 0) for i in range(n)], axis=0)
+    return np.array(models)
+
+
 def locodl(
     grad: Gradient,
     x0: Array,

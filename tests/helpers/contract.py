@@ -21,8 +21,9 @@ import pytest
 import fedlin
 from compilation import compilations
 from fedlin.core import Algorithm, Central
-from fedlin.engines.keys import phase_keys
+from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import make_local
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, play_round
 from fedlin.engines.simulation.run import Run, prepare_run
@@ -50,6 +51,7 @@ class Row:
     ends: Literal["converges", "stalls", "neighbourhood"]
     plan: Callable[[Problem], fedlin.Plan] = own_steps
     every_client: bool = False  # refuses partial participation
+    cohort: int | None = None  # how many take part in a round, where it is made for so many
     draws: bool = False  # a lossy link draws at random
     rounds: int = 400  # enough to see where it ends
     fails: Mapping[str, str] = field(default_factory=dict)  # names of checks, and why
@@ -59,6 +61,11 @@ class Row:
     def method(self) -> str:
         """The factory's name."""
         return self.factory.__name__
+
+    @property
+    def participation(self) -> float:
+        """The share of the clients that takes part in a round."""
+        return 1.0 if self.cohort is None else self.cohort / CLIENTS
 
     def __str__(self) -> str:
         return f"{self.method}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
@@ -96,7 +103,8 @@ def each_check(rows: Iterable[Row]) -> pytest.MarkDecorator:
 def run(row: Row, rounds: int, instance: Problem | None = None, **options: Any) -> fedlin.Result:
     """The row's run on the usual problem, or on another."""
     chosen = problem() if instance is None else instance
-    return fedlin.simulate(row.algorithm(), chosen, row.plan(chosen), rounds, **{"seed": 1, **options})
+    usual = {"seed": 1, "participation": row.participation}
+    return fedlin.simulate(row.algorithm(), chosen, row.plan(chosen), rounds, **{**usual, **options})
 
 
 def prepared(row: Row) -> Run:
@@ -108,7 +116,7 @@ def prepared(row: Row) -> Run:
         1,
         seed=0,
         x0=X0,
-        participation=1.0,
+        participation=row.participation,
         weights=None,
         stop=None,
     )
@@ -176,7 +184,8 @@ def other_numbers_compile_nothing(row: Row) -> None:
     with compilations() as seen:
         plan = row.plan(other)
         changed = fedlin.Plan(plan.tau[::-1] if plan.tau.ndim else plan.tau, plan.eta * 0.9)
-        result = fedlin.simulate(row.algorithm(), other, changed, SHORT + 3, seed=2, x0=X0)
+        share = row.participation
+        result = fedlin.simulate(row.algorithm(), other, changed, SHORT + 3, seed=2, x0=X0, participation=share)
     assert seen == []
     assert result.status == "done"
 
@@ -194,7 +203,8 @@ def the_order_of_the_clients_does_not_matter(row: Row) -> None:
     plan = row.plan(problem())
     steps = fedlin.Plan(plan.tau[order] if plan.tau.ndim else plan.tau, plan.eta[order] if plan.eta.ndim else plan.eta)
     renumbered = fedlin.problems.quadratic(A[order], B[order])
-    result = fedlin.simulate(row.algorithm(), renumbered, steps, SHORT, seed=1, x0=X0)
+    share = row.participation
+    result = fedlin.simulate(row.algorithm(), renumbered, steps, SHORT, seed=1, x0=X0, participation=share)
     assert_close(result.iterates, run(row, SHORT, x0=X0).iterates, 1e-12)
 
 
@@ -212,7 +222,7 @@ def in_single_precision(row: Row, participation: Array | float) -> fedlin.Result
 def single_and_double_precision(row: Row) -> None:
     """A problem's precision is the run's, and single is double up to its rounding."""
     double = run(row, SHORT)
-    single = in_single_precision(row, 1.0 if row.every_client else EVERYONE)
+    single = in_single_precision(row, row.participation if row.every_client or row.cohort else EVERYONE)
     assert double.x.dtype == double.iterates.dtype == double.gap.dtype == np.float64
     assert single.x.dtype == single.iterates.dtype == single.gap.dtype == np.float32
     # A draw in another precision is another draw, so only the first round, sent in full, can be compared.
@@ -222,7 +232,21 @@ def single_and_double_precision(row: Row) -> None:
 
 
 def some_clients_stay_away(row: Row) -> None:
-    """Only those who answer send and compute; a method whose clients must not miss a message refuses."""
+    """Only those who answer send and compute; a method whose clients must not miss a message refuses.
+
+    One that is made for rounds of so many refuses others, and a schedule of so many is as good as a draw.
+    """
+    if row.cohort is not None:
+        for participation in (PRESENT, 1.0):
+            with pytest.raises(FedLinError, match=f"made for rounds of {row.cohort} clients"):
+                run(row, SHORT, participation=participation)
+        drawn = jax.vmap(lambda t: draw_cohort(jax.random.key(1), t, CLIENTS, row.cohort or 0))(jnp.arange(SHORT))
+        schedule = np.zeros((SHORT, CLIENTS), bool)
+        np.put_along_axis(schedule, np.asarray(drawn), True, axis=1)
+        part, whole = run(row, SHORT, participation=schedule), run(row, SHORT)
+        assert_close(part.iterates, whole.iterates, 1e-12)
+        np.testing.assert_array_equal(part.gradients, whole.gradients)
+        return
     if row.every_client:
         for participation in (PRESENT, 0.5):
             with pytest.raises(FedLinError, match="every client in every round"):
@@ -251,6 +275,7 @@ def a_federation_takes_the_same_steps(row: Row) -> None:
         SHORT,
         seed=1,
         secret=b"",
+        policy=None if row.cohort is None else fedlin.Policy.drawn(row.cohort),
         x0=X0,
         on_round=lambda t, x, _: models.append(x),
     )
@@ -297,12 +322,14 @@ def sent_by_hand(row: Row, rounds: int) -> tuple[list[int], list[int]]:
 
 
 def bytes_are_those_of_the_arrays_sent(row: Row) -> None:
-    """The first round's, the second's and, since nothing changes after, all later ones'."""
+    """The first round's, the second's and, since nothing changes after, all later ones' that are not as the first."""
     result = run(row, SHORT)
     down, up = sent_by_hand(row, 2)
+    opens = opening_rounds(row.algorithm(), 1, 0, SHORT)
+    opens[0] = True
     for counted, sent in ((result.bytes_down, down), (result.bytes_up, up)):
         assert counted[0] == 0
-        np.testing.assert_array_equal(np.diff(counted), CLIENTS * np.array([sent[0]] + [sent[1]] * (SHORT - 1)))
+        np.testing.assert_array_equal(np.diff(counted), (row.cohort or CLIENTS) * np.where(opens, *sent))
 
 
 CHECKS: tuple[Check, ...] = (

@@ -19,9 +19,11 @@ from fedlin.algorithms.gradient_descent import gradient_descent
 from fedlin.algorithms.gradient_tracking import gradient_tracking
 from fedlin.algorithms.gradskip import gradskip
 from fedlin.algorithms.locodl import locodl
+from fedlin.algorithms.marina import marina
 from fedlin.algorithms.s_local_svrg import s_local_svrg
 from fedlin.algorithms.scaffnew import scaffnew
 from fedlin.algorithms.scaffold import scaffold
+from fedlin.algorithms.tamuna import tamuna
 
 __all__ = [
     "adiana",
@@ -43,7 +45,9 @@ __all__ = [
     "gradient_tracking",
     "gradskip",
     "locodl",
+    "marina",
     "s_local_svrg",
     "scaffnew",
     "scaffold",
+    "tamuna",
 ]

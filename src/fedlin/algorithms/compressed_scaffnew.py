@@ -41,7 +41,7 @@ class PatternEntries:
     column: jax.Array
     dim: int
     sparsity: int  # s
-    clients: int  # m
+    clients: int  # as many columns: m, or those who take part in a round
 
     def decode(self) -> Vector:
         """The vector that is zero elsewhere."""
@@ -72,6 +72,45 @@ def selected(column: Scalar, dim: int, sparsity: int, clients: int) -> jax.Array
     return jnp.where(place < sparsity * dim, place // sparsity, dim)
 
 
+def move(
+    h: Vector, x: Vector, local: Local, place: Scalar, sparsity: int, senders: int
+) -> tuple[MaskedClient, PatternEntries]:
+    """Local steps from x until the shared coin falls, and the entries that the client at this place of them sends."""
+    coin, columns = jax.random.split(local.shared_key)
+    y = local.descend(x, shift=-h, steps=steps_until(coin, 1 / local.tau.astype(jnp.float32)))
+    column = jax.random.permutation(columns, senders)[place].astype(jnp.int32)
+    values = y.at[selected(column, x.shape[0], sparsity, senders)].get(mode="fill", fill_value=0)
+    payload = PatternEntries(values, column.astype(index_dtype(senders)), x.shape[0], sparsity, senders)
+    return MaskedClient(h, y, column), payload
+
+
+def correct(state: MaskedClient, x: Vector, local: Local, clients: int, sparsity: int, senders: int) -> Vector:
+    """h_i + (pχ/γ) q_i (x - x̂_i), from the model x that came of what was sent last."""
+    p = 1 / local.tau.astype(x.dtype)
+    pace = clients * (sparsity - 1) / (sparsity * (clients - 1))  # χ
+    places = selected(state.column, x.shape[0], sparsity, senders)
+    masked = jnp.zeros_like(x).at[places].set(1, mode="drop")  # q_i
+    return state.h + p * pace / local.eta * masked * (x - state.sent)
+
+
+def nothing_sent(x: Vector) -> MaskedClient:
+    """The state before the first round."""
+    return MaskedClient(0 * x, x, jnp.zeros((), jnp.int32))
+
+
+# What methods whose clients send some of their entries need of a run.
+MASKED = frozenset(
+    [
+        Requirement.ONE_STEP_SIZE,
+        Requirement.ONE_STEP_COUNT,
+        Requirement.EQUAL_WEIGHTS,
+        Requirement.OWN_MODEL,
+        Requirement.MEAN_UPLOAD,
+        Requirement.PLAIN_STEPS,
+    ]
+)
+
+
 @factory()
 def compressed_scaffnew(clients: int, sparsity: int) -> Algorithm[ModelOnly, MaskedClient]:
     """x_i ← x_i - γ(∇f_i(x_i) - h_i) until a coin of probability p falls; then every entry is the mean of s clients'.
@@ -92,19 +131,10 @@ def compressed_scaffnew(clients: int, sparsity: int) -> Algorithm[ModelOnly, Mas
     """
     if positive_integer("sparsity", sparsity, least=2) > positive_integer("clients", clients, least=2):
         raise ArgumentError(f"sparsity = {sparsity} is more than the {clients} clients: give a number from 2 to that.")
-    pace = clients * (sparsity - 1) / (sparsity * (clients - 1))  # χ
 
     def move_locally(state: MaskedClient, x: Vector, local: Local) -> tuple[MaskedClient, Message]:
-        p = 1 / local.tau.astype(x.dtype)
-        places = selected(state.column, x.shape[0], sparsity, clients)
-        masked = jnp.zeros_like(x).at[places].set(1, mode="drop")  # q_i; in the first round x is x̂_i and nothing moves
-        h = state.h + p * pace / local.eta * masked * (x - state.sent)
-        coin, columns = jax.random.split(local.shared_key)
-        y = local.descend(x, shift=-h, steps=steps_until(coin, 1 / local.tau.astype(jnp.float32)))
-        column = jax.random.permutation(columns, clients)[local.number].astype(jnp.int32)
-        values = y.at[selected(column, x.shape[0], sparsity, clients)].get(mode="fill", fill_value=0)
-        payload = PatternEntries(values, column.astype(index_dtype(clients)), x.shape[0], sparsity, clients)
-        return MaskedClient(h, y, column), payload
+        h = correct(state, x, local, clients, sparsity, clients)  # in the first round x is x̂_i, and nothing moves
+        return move(h, x, local, local.number, sparsity, clients)
 
     def take_mean(state: ModelOnly, mean: Vector, central: Central) -> ModelOnly:
         return ModelOnly(mean * (clients / sparsity))
@@ -112,18 +142,8 @@ def compressed_scaffnew(clients: int, sparsity: int) -> Algorithm[ModelOnly, Mas
     return Algorithm(
         f"compressed_scaffnew(clients={clients}, sparsity={sparsity})",
         ModelOnly,
-        lambda x: MaskedClient(0 * x, x, jnp.zeros((), jnp.int32)),
+        nothing_sent,
         (Phase("model", lambda state: state.x, move_locally, take_mean),),
-        requires=frozenset(
-            [
-                Requirement.ONE_STEP_SIZE,
-                Requirement.ONE_STEP_COUNT,
-                Requirement.EVERY_CLIENT,
-                Requirement.EQUAL_WEIGHTS,
-                Requirement.OWN_MODEL,
-                Requirement.MEAN_UPLOAD,
-                Requirement.PLAIN_STEPS,
-            ]
-        ),
+        requires=MASKED | {Requirement.EVERY_CLIENT},
         clients=clients,
     )

@@ -68,6 +68,7 @@ class PolicyConfig(Section):
     rejections: Count = 3
     late_every: Count = 10
     max_share: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of one site")] = 0.9
+    cohort: Count | None = None
 
 
 class EvaluationConfig(Section):
@@ -174,6 +175,11 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
 
 
 def _check_secure(policy: Policy, sites: int) -> None:
+    if policy.cohort is not None:
+        raise DeployError(
+            f"run.secure = true and policy.cohort = {policy.cohort} exclude each other, since a sum over few sites "
+            "hides little: leave policy.cohort out."
+        )
     least = threshold_of(max(LEAST, sites))
     if policy.needed(sites) < least:
         raise DeployError(

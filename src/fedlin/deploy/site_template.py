@@ -22,6 +22,7 @@ name = "fedlin"
 timeout = 60.0           # seconds one exchange may take
 patience = 3600.0        # seconds a round is asked again before the run gives up
 # quorum = 2             # go on with the first 2 answers, with steps of a tenth; everyone is waited for unless given
+# cohort = 2             # draw 2 sites for each round and wait for these, instead of a quorum
 # forget_after = 50      # with a quorum: who has missed so many rounds in a row has left for good
 # late_every = 10        # with a quorum: who was not counted in so many rounds is waited for
 # norm_bound = 1e3       # the largest norm of an upload; a larger one is rejected and its site named

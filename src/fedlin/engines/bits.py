@@ -13,6 +13,7 @@ from fedlin.checks import one_of
 from fedlin.coding import ArithmeticEncoder
 from fedlin.core import Algorithm, Message, Structure, rebuild, structure
 from fedlin.engines.keys import phase_keys
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram, client_step, combine, server_step, weigh
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.payloads import decode, is_payload, paper_bits, size, symbols
@@ -121,6 +122,7 @@ def _messages(
     given = {"seed": seed, "x0": x0, "participation": 1.0, "weights": None, "stop": None}
     run = prepare_run(algorithm, problem, plan, rounds, **given)  # type: ignore[arg-type]
     program = ClientProgram(problem.objective, problem.sampling)
+    openings = opening_rounds(algorithm, seed, 0, rounds)
     with precision(problem.dtype):
         server, states = run.state()
         for number in range(rounds):
@@ -128,7 +130,7 @@ def _messages(
             tau, eta = (rows[0] if rows.ndim == 2 else rows for rows in (inputs.tau, inputs.eta))
             mean_eta = inputs.totals.eta[0] if inputs.totals.eta.ndim else inputs.totals.eta
             totals = inputs.totals._replace(eta=mean_eta)
-            opening = number == 0 and algorithm.opening is not None
+            opening = bool(openings[number])
             for place in range(len(algorithm.phases_in(opening))):
                 clients = ClientArrays(np.arange(problem.clients), inputs.data, inputs.noise, tau, eta, states)
                 play = _phase(structure(algorithm), opening, place, program)

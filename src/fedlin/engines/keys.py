@@ -9,7 +9,7 @@ import numpy as np
 
 from fedlin.core import Key, Scalar
 
-_COHORT = 2**31 - 1  # a phase number no algorithm reaches
+_COHORT, _RENEWAL = 2**31 - 1, 2**31 - 2  # phase numbers no algorithm reaches
 _FEW = 4  # a cohort is drawn one by one where the clients are at least so many times more, and dealt from all otherwise
 _DESCENT = 2**31 - 1  # keeps the local steps' draws apart from those an algorithm makes itself
 _FULL = 2**31 - 2  # and those of a gradient over all rows
@@ -47,6 +47,11 @@ def _hide(key: Key, secret: Secret) -> Key:
 def cohort_key(seed: Key, round_index: Scalar) -> Key:
     """The key that draws who takes part in a round."""
     return jax.random.fold_in(jax.random.fold_in(seed, round_index), _COHORT)
+
+
+def renewal_key(seed: Key, round_index: Scalar) -> Key:
+    """The key of the coin that decides whether a round is played as the first one."""
+    return jax.random.fold_in(jax.random.fold_in(seed, round_index), _RENEWAL)
 
 
 def descent_key(client: Key) -> Key:

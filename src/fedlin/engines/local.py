@@ -61,8 +61,9 @@ def make_local(
     key: Key,
     shared_key: Key,
     number: Scalar | int = 0,
+    place: Scalar | int | None = None,
 ) -> tuple[Local, Counter]:
-    """Client i's `Local`, and the counter its oracle feeds; `number` is i."""
+    """Client i's `Local`, and the counter its oracle feeds; `number` is i, and `place` too where all take part."""
     counter = Counter()
 
     def exact(x: Vector) -> Slope:
@@ -155,7 +156,8 @@ def make_local(
         partial(objective.second_derivatives, data),
         partial(objective.curvature_along, data),
     )
-    local = Local(oracle, tau, eta, descend, repeat, key, shared_key, jnp.asarray(number, jnp.int32))
+    number, place = (jnp.asarray(at, jnp.int32) for at in (number, number if place is None else place))
+    local = Local(oracle, tau, eta, descend, repeat, key, shared_key, number, place)
     return local, counter
 
 

@@ -47,6 +47,7 @@ class ClientArrays(NamedTuple):
     tau: Leaf  # τ_i
     eta: Leaf  # η_i
     state: State
+    place: Leaf = None  # among those who take part; None where all do, and it is i
 
 
 class Answer(NamedTuple):
@@ -106,6 +107,7 @@ def client_step(
         keys.client(client.number),
         keys.shared,
         client.number,
+        client.place,
     )
     state, upload = phase.client(client.state, decode(message), local)
     counts, whole = counter.counts, jnp.int32

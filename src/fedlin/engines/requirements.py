@@ -12,6 +12,7 @@ from fedlin.errors import ArgumentError, PlanError
 from fedlin.problems.problem import Problem
 
 Array = NDArray[Any]
+ANY_COHORT = "fedlin.scaffold(), or fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity()))"
 
 
 def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
@@ -72,6 +73,18 @@ def check_presence(algorithm: Algorithm[Any, Any], everyone: bool) -> None:
         raise ArgumentError(
             f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0 or use another method; FedLin "
             "does without where gradients go down by plain or error_feedback links and models uncompressed."
+        )
+
+
+def check_cohort(algorithm: Algorithm[Any, Any], answering: Array, clients: int) -> None:
+    """Refuse rounds of more or fewer clients than the algorithm is made for; `answering` has how many each has."""
+    size = algorithm.cohort
+    if size is not None and np.any(answering != size):
+        fewest, most = int(answering.min()), int(answering.max())
+        have = f"they have {most}" if fewest == most else f"they have {fewest} to {most}"
+        raise ArgumentError(
+            f"{algorithm.name} is made for rounds of {size} clients, and {have}: give participation="
+            f"{size / clients:.4g} or another cohort=, or use {ANY_COHORT}, which serve any."
         )
 
 

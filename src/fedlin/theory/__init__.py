@@ -11,6 +11,7 @@ from fedlin.theory.accelerated_steps import (
     locodl,
     locodl_pace,
     locodl_probability,
+    tamuna,
 )
 from fedlin.theory.certified_steps import certified
 from fedlin.theory.dissimilarity import dissimilarity
@@ -23,6 +24,7 @@ from fedlin.theory.method_steps import (
     fedsplit,
     flanp,
     gradient_tracking,
+    marina,
     s_local_svrg,
     scaffnew,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "locodl_pace",
     "locodl_probability",
     "lower_bound",
+    "marina",
     "noisy",
     "noisy_decaying",
     "nonconvex",
@@ -79,4 +82,5 @@ __all__ = [
     "staged",
     "strongly_convex",
     "surrogate",
+    "tamuna",
 ]

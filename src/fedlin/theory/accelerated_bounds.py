@@ -63,6 +63,29 @@ def compressed_scaffnew(
     return coin_rounds(max(slow**2, 1 - share), 1 / tau, rounds) * sqrt(start)
 
 
+def tamuna(problem: Problem, rounds: int, distance0: float, spread: float, tau: int, sparsity: int) -> Array:
+    """Our proof, at the steps of `theory.tamuna`: a bound of E‖x_T - x*‖, that of `compressed_scaffnew`.
+
+    Args:
+        problem: The problem, whose L, μ and m are used.
+        rounds: How many rounds, T.
+        distance0: ‖x_0 - x*‖², the squared distance at the start.
+        spread: The mean of ‖∇f_i(x*)‖² over all clients.
+        tau: 1/p, the plan's τ.
+        sparsity: s, the method's own.
+
+    Returns:
+        The bound after 0, 1, ... rounds, whatever the size of the cohort.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 100.0])] * 4, np.ones((4, 2)))
+    >>> tamuna(problem, 2, distance0=1.0, spread=0.0, tau=3, sparsity=2).round(3).tolist()
+    [1.0, 0.971, 0.943]
+    """
+    return compressed_scaffnew(problem, rounds, distance0, spread, tau, sparsity)
+
+
 def locodl(problem: Problem, rounds: int, x0: Array, probability: float, omega: float) -> Array:
     """Our proof, at the steps of `theory.locodl` and the pace of `theory.locodl_pace`: a bound of E‖x_T - x*‖.
 

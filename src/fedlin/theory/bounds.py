@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.problems.problem import Problem
-from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, gradskip, locodl
+from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, gradskip, locodl, tamuna
 from fedlin.theory.certified_steps import certified_factors
-from fedlin.theory.method_bounds import convexity, fedcomgate, fedpaq, geometric, gradient_tracking, s_local_svrg
+from fedlin.theory.method_bounds import (
+    convexity,
+    fedcomgate,
+    fedpaq,
+    geometric,
+    gradient_tracking,
+    marina,
+    marina_nonconvex,
+    s_local_svrg,
+)
 from fedlin.theory.steps import DECAY
 
 __all__ = [
@@ -30,6 +39,8 @@ __all__ = [
     "gradskip",
     "homogeneous",
     "locodl",
+    "marina",
+    "marina_nonconvex",
     "noisy",
     "noisy_decaying",
     "nonconvex",
@@ -38,6 +49,7 @@ __all__ = [
     "server_feedback",
     "server_sparse",
     "strongly_convex",
+    "tamuna",
 ]
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
-from fedlin.theory.method_steps import fedpaq_start
+from fedlin.theory import method_steps as steps
 
 Array = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: flo
     [1.0, 0.889, 0.7955]
     """
     mu, m = problem.strong_convexity, problem.clients
-    s = (fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1
+    s = (steps.fedpaq_start(problem, tau, omega) + np.arange(rounds + 1)) * tau + 1
     unit = 16 * sigma_squared / (mu**2 * m)
     C_1, C_2 = unit * (1 + 2 * omega), unit * e * problem.smoothness**2
     C_3 = 16 * e * unit * problem.condition**2 * (m + 2 * omega)
@@ -94,6 +94,52 @@ def fedcomgate(
         raise UnknownError(f"omega = {omega:g} is beyond what is proven for FedCOMGATE: use a quantiser with ω ≤ 1/4.")
     a = min(1.0, server_step) / (4 * problem.smoothness * (1 + omega))
     return geometric(a * convexity(problem) / 2, rounds) * (gap0 + a / 4 * spread0)
+
+
+def marina(problem: Problem, rounds: int, gap0: float, omega: float, probability: float) -> Array:
+    """Our proof, at the steps of `theory.marina`, whose η is: E gap_T ≤ (1 - ημ)^T gap_0, μ of Polyak and Łojasiewicz.
+
+    Args:
+        problem: The problem, whose L_i, weights and μ are used.
+        rounds: How many rounds, T.
+        gap0: f(x_0) - f*, the gap at the start.
+        omega: ω of the unbiased compressor, as in E‖Q(v) - v‖² ≤ ω‖v‖².
+        probability: p, the method's own.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> marina(problem, rounds=2, gap0=1.0, omega=1.0, probability=0.5).round(4).tolist()
+    [1.0, 0.875, 0.7656]
+    """
+    eta = float(steps.marina(problem, omega, probability).eta)
+    return geometric(eta * problem.polyak_lojasiewicz, rounds) * gap0
+
+
+def marina_nonconvex(problem: Problem, rounds: int, gap0: float, omega: float, probability: float) -> Array:
+    """Our proof, at the steps of `theory.marina`: (1/T) Σ_{t<T} E‖∇f(x_t)‖² ≤ 2 gap_0/(ηT), for T = 1, 2, ...
+
+    Args:
+        problem: The problem, whose L_i and weights are used, and its μ where it knows one.
+        rounds: How many rounds, T.
+        gap0: f(x_0) - f*, the gap at the start, or what is known to be no less.
+        omega: ω of the unbiased compressor, as in E‖Q(v) - v‖² ≤ ω‖v‖².
+        probability: p, the method's own.
+
+    Returns:
+        The bound after 0, 1, ... rounds; infinite at 0.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> marina_nonconvex(problem, rounds=2, gap0=1.0, omega=1.0, probability=0.5).round(4).tolist()
+    [inf, 16.0, 8.0]
+    """
+    eta = float(steps.marina(problem, omega, probability).eta)
+    return np.concatenate([[np.inf], 2 * gap0 / (eta * np.arange(1, rounds + 1))])
 
 
 def s_local_svrg(problem: Problem, rounds: int, distance0: float, eta_bar: float, renewal: float) -> Array:

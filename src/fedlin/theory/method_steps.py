@@ -9,8 +9,8 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedlin.checks import nonnegative, positive, positive_integer
-from fedlin.errors import PlanError
+from fedlin.checks import fraction, nonnegative, positive, positive_integer
+from fedlin.errors import PlanError, UnknownError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.theory.steps import check_delta, check_problem
@@ -108,6 +108,43 @@ def diana(problem: Problem, omega: float) -> Plan:
     """
     omega = nonnegative("omega", omega)
     return Plan(1, 1 / ((1 + 6 * omega / problem.clients) * problem.smoothness))
+
+
+@check_problem
+def marina(problem: Problem, omega: float, probability: float) -> Plan:
+    """Our proof, as Gorbunov et al.'s Theorems 2.1 and 2.2: η = 1/(L̃ + √(c(1 - p)ω Σ w_i²L_i²/p)).
+
+    L̃² = Σ w_i L_i², which with equal weights makes η = 1/(L̃(1 + √(c(1 - p)ω/(pm)))); c is 2 where a μ of Polyak and
+    Łojasiewicz is known, with η ≤ p/(2μ) too, and 1 elsewhere; Q draws for every client on its own. f is L̃-smooth, so
+    with D = x⁺ - x = -ηg and E = ‖g - ∇f(x)‖²,
+    f(x⁺) ≤ f(x) - (η/2)‖∇f(x)‖² - (1/(2η) - L̃/2)‖D‖² + (η/2)E. A full round makes E zero, any other adds what
+    compressing ∇f_i(x⁺) - ∇f_i(x) errs by: E becomes (1 - p)(E + ω Σ w_i²L_i² ‖D‖²) at most, in expectation. So
+    f + (cη/(2p))E falls by (η/2)‖∇f(x)‖² a round, with c = 1; with c = 2 and ημ ≤ p/2 its gap falls by 1 - ημ. E begins
+    at zero. `bounds.marina` and `bounds.marina_nonconvex` have what follows.
+
+    Args:
+        problem: The problem, whose L_i and weights are used, and its μ where it knows one.
+        omega: ω of the unbiased compressor, as in E‖Q(v) - v‖² ≤ ω‖v‖².
+        probability: p, the method's own.
+
+    Returns:
+        The plan, with τ = 1.
+
+    >>> import numpy as np
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([np.diag([1.0, 4.0])] * 2, np.ones((2, 2)))  # L = 4, μ = 1
+    >>> marina(problem, omega=1.0, probability=0.5)
+    Plan(tau=1, eta=0.125)
+    """
+    omega, p = nonnegative("omega", omega), fraction("probability", probability)
+    w, L = problem.weights, problem.smoothness_each
+    try:
+        mu = problem.polyak_lojasiewicz
+    except UnknownError:
+        mu = 0.0
+    errs = (2 if mu > 0 else 1) * (1 - p) * omega * float(w**2 @ L**2) / p
+    eta = 1 / (sqrt(float(w @ L**2)) + sqrt(errs))
+    return Plan(1, min(eta, p / (2 * mu)) if mu > 0 else eta)
 
 
 @check_problem

@@ -13,6 +13,7 @@ from fedlin.engines.federation.replies import SortedReplies, refusal, sort_uploa
 from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.wire import Header, Kind, Task
+from fedlin.engines.opening import opening_rounds
 from fedlin.payloads import size
 
 
@@ -25,6 +26,7 @@ class PlayedRound(NamedTuple):
 
     server: Any
     bases: dict[str, str]  # where each accepted upload left its client
+    expected: list[str]  # whose answers the round was to have
     answered: list[str]
     gradient: float | None  # the norm of what the server takes for ∇f at the round's first model
     gradients: int
@@ -40,12 +42,14 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
     the earlier ones, and goes on from there when it is asked again.
     """
     needed = session.policy.needed(len(session.roster.active))
-    asked = _begin(session, asked, needed)
+    expected = session.expected()
+    asked = _begin(session, [name for name in asked if name in expected], needed)
     if len(asked) < needed:
         return None
     progress, algorithm = session.progress, session.algorithm
-    opening = progress.round == progress.first and algorithm.opening is not None
+    opening = bool(opening_rounds(algorithm, session.seed, progress.round, 1, progress.first)[0])
     server, bases = progress.server, {name: session.roster[name].base or "" for name in asked}
+    places = {name: place for place, name in enumerate(asked)}
     tau, eta = session.numbers()
     gradient: float | None = None
     gradients = bytes_up = bytes_down = 0
@@ -70,7 +74,7 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
         for name in asked:
             one = session.roster[name]
             numbers = (one.index, session.seed, int(tau[one.index]), float(eta[one.index]))
-            tasks[name] = Task(bytes.fromhex(bases[name]), *numbers, one.rejections)
+            tasks[name] = Task(bytes.fromhex(bases[name]), *numbers, one.rejections, places[name])
         if secure is None:
             messages = {name: wire.write_task(header, task, body) for name, task in tasks.items()}
             states = {name: wire.identify(message) for name, message in messages.items()}
@@ -99,7 +103,7 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
         bytes_down += len(found.uploads) * size(shape.down).total
         asked = [name for name in found.uploads if secure is None or name in secure.names]
     session.faults.clear(progress.round, dict.fromkeys(asked))
-    return PlayedRound(server, bases, asked, gradient, gradients, bytes_up, bytes_down, norms)
+    return PlayedRound(server, bases, expected, asked, gradient, gradients, bytes_up, bytes_down, norms)
 
 
 def _begin(session: Session, asked: Sequence[str], needed: int) -> list[str]:

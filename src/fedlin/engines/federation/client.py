@@ -201,7 +201,7 @@ class Client:
         run = work(self.handshake.algorithm, header.opening, header.phase, program)
         data, noise = self._data
         tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
-        client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state)
+        client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state, np.uint32(task.place))
         answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, request))
         reply_header = ReplyHeader(request, int(answer.calls))
         reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))

@@ -42,9 +42,12 @@ def register(session: Session) -> None:
         pause = min(2 * pause, LONGEST_PAUSE)
     for name in names:
         session.roster.admit(name, greeted[name])
-    quorum = session.policy.quorum
-    if quorum is not None and quorum > len(names):
-        raise ArgumentError(f"policy.quorum = {quorum} is more than the {len(names)} clients: give at most that many.")
+    for name in ("quorum", "cohort"):
+        count = getattr(session.policy, name)
+        if count is not None and count > len(names):
+            raise ArgumentError(
+                f"policy.{name} = {count} is more than the {len(names)} clients: give at most that many."
+            )
     check_plan(session.algorithm, *session.plan.rows(len(names), session.rounds))
     weights = np.array([greeted[name] for name in names])
     check_clients(session.algorithm, weights)
@@ -143,6 +146,7 @@ class Membership:
         if changes:
             if not session.roster.active:
                 raise FederationError(f"no client is left: {'; '.join(changes)}. See the log for what they sent.")
+            check_clients(session.algorithm, session.roster.weights)
             check_uploads(session.aggregate, session.policy.needed(len(session.roster.active)))
             weights = dict(zip(session.roster.active, session.roster.weights.tolist(), strict=True))
             session.start_afresh("; ".join(changes), weights=weights)
@@ -199,6 +203,10 @@ class Membership:
         known = session.roster.participants
         if session.plan.tau.ndim or session.plan.eta.ndim:  # a plan by client has no numbers for a stranger
             self._turn_away({name: "the plan has no numbers for it" for name in new if name not in known})
+            new = [name for name in new if name in known]
+        if session.algorithm.clients is not None:
+            why = f"{session.algorithm.name} is made for {session.algorithm.clients} clients"
+            self._turn_away({name: why for name in new if name not in known})
             new = [name for name in new if name in known]
         strangers = [name for name in new if name not in known]
         numbers = {name: known[name].index if name in known else len(known) + strangers.index(name) for name in new}

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedlin.checks import nonnegative, positive, positive_integer
 from fedlin.core import Algorithm, Requirement
+from fedlin.engines.requirements import ANY_COHORT
 from fedlin.errors import ArgumentError
 
 LONGEST_PAUSE = 5.0  # seconds between two attempts at a round
@@ -12,7 +13,7 @@ LONGEST_PAUSE = 5.0  # seconds between two attempts at a round
 
 @dataclass(frozen=True)
 class Policy:
-    """Whom a phase waits for: use `everyone`, `first` or `within`.
+    """Whom a phase waits for: use `everyone`, `drawn`, `first` or `within`.
 
     Args:
         quorum: How many clients a phase needs; None for all of them.
@@ -28,6 +29,7 @@ class Policy:
         late_every: With an eager quorum, a client that is merely slow is waited for after so many rounds, until it is
             counted. One that does not answer is waited for a moment, and ever more rarely.
         max_share: The largest share of all weights that one of several clients may have; None for no limit.
+        cohort: How many clients are drawn for each round, which waits for them all; None where nobody is drawn.
 
     >>> Policy.first(3, timeout=10.0).quorum
     3
@@ -43,9 +45,10 @@ class Policy:
     forget_after: int | None = None
     late_every: int = 10
     max_share: float | None = None
+    cohort: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("quorum", "rejections", "forget_after", "late_every"):
+        for name in ("quorum", "rejections", "forget_after", "late_every", "cohort"):
             if getattr(self, name) is not None:
                 positive_integer(f"policy.{name}", getattr(self, name))
         positive("policy.timeout", self.timeout)
@@ -55,6 +58,11 @@ class Policy:
             positive("policy.norm_bound", self.norm_bound)
         if self.max_share is not None and not 0 < positive("policy.max_share", self.max_share) <= 1:
             raise ArgumentError(f"policy.max_share = {self.max_share} is not allowed: give a share of at most 1.")
+        if self.quorum is not None and self.cohort is not None:
+            raise ArgumentError(
+                f"policy.quorum = {self.quorum} and policy.cohort = {self.cohort} exclude each other: a round goes on "
+                "with the first answers, or waits for those who are drawn."
+            )
         if self.quorum is None and self.forget_after is not None:
             raise ArgumentError(
                 f"policy.forget_after = {self.forget_after} means nothing where every round waits for everyone: "
@@ -72,6 +80,19 @@ class Policy:
             The policy.
         """
         return cls(quorum=None, **limits)
+
+    @classmethod
+    def drawn(cls, cohort: int, **limits: Any) -> "Policy":
+        """Every round draws so many clients and waits for them: what `simulate` makes of participation = cohort/m.
+
+        Args:
+            cohort: How many clients are drawn for each round.
+            limits: Other fields of the policy, by name.
+
+        Returns:
+            The policy.
+        """
+        return cls(quorum=None, cohort=cohort, **limits)
 
     @classmethod
     def first(cls, quorum: int, **limits: Any) -> "Policy":
@@ -109,7 +130,7 @@ class Policy:
         Returns:
             The least number of answers.
         """
-        return active if self.quorum is None else min(self.quorum, active)
+        return min(self.quorum or self.cohort or active, active)
 
     def is_due(self, absences: int, *, heard: bool) -> bool:
         """Whether a client that missed so many rounds in a row is waited for now.
@@ -133,15 +154,22 @@ class Policy:
         return rest == 0 and is_power_of_two(times)
 
     def check(self, algorithm: Algorithm[Any, Any]) -> None:
-        """Refuse to go on without everyone where the algorithm cannot.
+        """Refuse to go on without everyone, or with other clients than were drawn, where the algorithm cannot.
 
         Args:
             algorithm: The method that is to be run.
         """
-        if self.quorum is not None and Requirement.EVERY_CLIENT in algorithm.requires:
+        fewer = self.quorum or self.cohort
+        if fewer is not None and Requirement.EVERY_CLIENT in algorithm.requires:
             raise ArgumentError(
-                f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {self.quorum}: use "
-                "Policy.everyone(), or plain or error_feedback links on the way down with whole models."
+                f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {fewer}: use "
+                f"Policy.everyone(), or {ANY_COHORT}, which serve any."
+            )
+        size = algorithm.cohort
+        if size is not None and (self.quorum is not None or size != (self.cohort or algorithm.clients)):
+            raise ArgumentError(
+                f"{algorithm.name} is made for rounds of {size} clients that each know their place before they answer, "
+                f"and the policy is another: use Policy.drawn({size}), or {ANY_COHORT}, which serve any."
             )
 
 

@@ -104,7 +104,7 @@ def _commit(session: Session, played: PlayedRound, attempts: int, clock: _Clock)
     before = progress.x.astype(np.float64)
     progress.server = played.server
     progress.round += 1
-    for name in progress.roster.active:
+    for name in played.expected:
         participant = progress.roster[name]
         participant.base = played.bases.get(name, participant.base)
         answered = name in played.answered
@@ -125,7 +125,7 @@ def _commit(session: Session, played: PlayedRound, attempts: int, clock: _Clock)
         **totals,
         "seconds": clock(),
         "answered": played.answered,
-        "late": [name for name in progress.roster.active if name not in played.answered],
+        "late": [name for name in played.expected if name not in played.answered],
         "stale": exchange.stale,
         "attempts": attempts,
         "took": {name: round(seconds, 3) for name, seconds in exchange.seconds.items()},

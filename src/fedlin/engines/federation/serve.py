@@ -195,6 +195,11 @@ def _secure_sums(policy: Policy) -> Any:
         from fedlin.engines.federation.secure_exchange import SecureSums
     except ModuleNotFoundError as cause:
         raise ArgumentError("secure = True needs cryptography: pip install 'fedlin[secure]'.") from cause
+    if policy.cohort is not None:
+        raise ArgumentError(
+            f"secure = True and policy.cohort = {policy.cohort} exclude each other, since a sum over few sites hides "
+            "little: use Policy.everyone() or Policy.first(n)."
+        )
     if policy.norm_bound is None:
         raise ArgumentError(
             "secure = True needs policy.norm_bound, from which the scale of the sums follows: give the largest norm "

@@ -20,6 +20,7 @@ from fedlin.engines.federation.round_log import RoundLog
 from fedlin.engines.federation.secret import Words
 from fedlin.engines.federation.server_state import ServerCheckpoints, ServerState
 from fedlin.engines.federation.upload_norms import UploadNorms
+from fedlin.engines.keys import draw_cohort
 from fedlin.plan import Plan
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class Session:
         tau, eta = self.plan.rows(len(self.roster.participants), self.rounds)
         number = self.progress.round
         return tau[number] if tau.ndim == 2 else tau, eta[number] if eta.ndim == 2 else eta
+
+    def expected(self) -> list[str]:
+        """Whose answers the present round is to have: everyone's, or those who are drawn as `simulate` draws them."""
+        active, size = self.roster.active, self.policy.cohort
+        if size is None or size >= len(active):
+            return active
+        drawn = draw_cohort(jax.random.key(self.seed), np.int32(self.progress.round), len(active), size)
+        return [active[place] for place in np.asarray(drawn)]
 
     def ask(
         self, route: str, requests: Mapping[str, bytes], needed: int | None = None, due: Collection[str] = ()

@@ -29,12 +29,12 @@ Array = NDArray[Any]
 Buffer = bytes | memoryview
 
 MAGIC = b"FdLn"
-VERSION = 2
+VERSION = 3
 TEXT_LIMIT = 1 << 14  # bytes of a hello, a greeting or a refusal
 REASON_LIMIT = 1000  # characters of a refusal; as JSON writes them they stay within the limit
 _HEAD = struct.Struct("<4sBBBB8sI")
 _SUM = struct.Struct("<I")
-_TASK = struct.Struct("<8sIIidI")
+_TASK = struct.Struct("<8sIIidII")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
 _FIRST = PREFIX - HEADER  # bytes after the header that stand in the prefix
@@ -94,6 +94,7 @@ class Task(NamedTuple):
     tau: int  # τ_i
     eta: float  # η_i
     attempt: int = 0  # how many answers to this were not acceptable: another number asks for a new answer
+    place: int = 0  # among those who take part in the round
 
 
 class ReplyHeader(NamedTuple):

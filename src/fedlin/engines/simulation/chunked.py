@@ -20,6 +20,7 @@ from fedlin.columns import Measures, unmeasured
 from fedlin.core import Message, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import (
     ClientArrays,
     ClientProgram,
@@ -51,6 +52,7 @@ class Chunk(NamedTuple):
     numbers: NDArray[np.int32]  # who they are, in order
     weights: Array  # zero for those that fill it up
     used: int  # how many there are without those
+    first: int  # the place of the first among all that take part
 
     def take(self, tree: Any) -> Any:
         """The rows of these clients; by a slice where they lie together, since that copies nothing."""
@@ -71,6 +73,7 @@ def split(numbers: Array, weights: Array, size: int) -> list[Chunk]:
                 np.concatenate([part, np.repeat(part[-1:], missing)]).astype(np.int32),
                 np.concatenate([weights[first : first + size], np.zeros(missing)]),
                 len(part),
+                first,
             )
         )
     return chunks
@@ -127,7 +130,7 @@ class Chunked:
         """Play one round."""
         run = self.run
         coming = self._coming if self._coming and self._coming.number == self.done else self._prepare(self.done)
-        opening = self.done == 0 and run.algorithm.opening is not None
+        opening = bool(opening_rounds(run.algorithm, run.seed, self.done, 1)[0])
         if opening not in self._compiled:  # on chunks of which nothing is kept, so that the clock sees rounds only
             self._compiled.add(opening)
             self._play(coming._replace(chunks=coming.chunks[:2]), opening, keep=False)
@@ -233,7 +236,8 @@ class Chunked:
         problem, dtype = self.run.problem, self.run.problem.dtype
         tau, eta = (a[number] if a.ndim == 2 else a for a in (self.run.tau, self.run.eta))
         data, noise, tau, eta = chunk.take((problem.data, problem.noise, tau, eta))
-        clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None)
+        place = chunk.first + np.arange(len(chunk.numbers), dtype=np.int32)
+        clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None, place)
         placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))
         return placed
 

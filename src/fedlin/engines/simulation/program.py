@@ -14,10 +14,11 @@ from jax.sharding import Mesh, NamedSharding
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.columns import MEASURED, Measures, reached, unmeasured
-from fedlin.core import Structure, rebuild
+from fedlin.core import Phase, Structure, rebuild
 from fedlin.engines.keys import draw_cohort
+from fedlin.engines.opening import renews
 from fedlin.engines.phase import ClientArrays, ClientProgram
-from fedlin.engines.simulation.round import Cohort, play_round
+from fedlin.engines.simulation.round import Cohort, Played, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
 from fedlin.problems.survey import in_closed_form, measure, survey, views
 
@@ -131,19 +132,30 @@ def program(key: ProgramKey) -> Any:
                 client_program.objective, inputs.data, inputs.optimum, state.server.x, key.survey, client_program.mesh
             )
             also = [(inputs.weights, own_views)]
-        played = play_round(
-            rebuild(key.algorithm, inputs.numbers).phases_in(key.opening),
-            key.client_program,
-            state.server,
-            clients,
-            inputs.weights,
-            totals._replace(eta=totals.eta[index]) if totals.eta.ndim else totals,
-            cohort,
-            seed,
-            first + index,
-            *also,
-            aggregate=key.aggregate,
-        )
+        algorithm = rebuild(key.algorithm, inputs.numbers)
+
+        def by(phases: tuple[Phase[Any, Any], ...]) -> Played:
+            return play_round(
+                phases,
+                key.client_program,
+                state.server,
+                clients,
+                inputs.weights,
+                totals._replace(eta=totals.eta[index]) if totals.eta.ndim else totals,
+                cohort,
+                seed,
+                first + index,
+                *also,
+                aggregate=key.aggregate,
+            )
+
+        if key.opening or algorithm.renewal is None:
+            played = by(algorithm.phases_in(key.opening))
+        else:
+            again = renews(seed, first + index, algorithm.renewal)
+            played = jax.lax.cond(
+                again, lambda: by(algorithm.phases_in(opening=True)), lambda: by(algorithm.phases_in(opening=False))
+            )
         noted = (played.calls, played.training)
         return State(played.server, played.clients), noted, played.sums[0] if also else None
 

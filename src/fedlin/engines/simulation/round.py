@@ -61,7 +61,9 @@ def play_round(
     if cohort.chosen is not None:
         others = (clients._replace(number=None), weights)
         clients, weights = jax.tree.map(lambda leaf: leaf.at[cohort.chosen].get(**_DRAWN), others)
-        clients = clients._replace(number=cohort.chosen)
+        clients = clients._replace(number=cohort.chosen, place=jnp.arange(len(cohort.chosen), dtype=jnp.int32))
+    elif cohort.present is not None:
+        clients = clients._replace(place=jnp.cumsum(cohort.present, dtype=jnp.int32) - 1)
     weighting = weigh(weights, totals, cohort.present)
     before = clients.state
     calls = seen = jnp.zeros(weights.shape, jnp.int32)

@@ -17,10 +17,12 @@ from fedlin.core import Algorithm, Requirement
 from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import Totals, total
 from fedlin.engines.requirements import (
     check_aggregate,
     check_clients,
+    check_cohort,
     check_convexity,
     check_oracle,
     check_plan,
@@ -159,7 +161,8 @@ class Run:
 
     def bytes_sent(self, first: int, count: int) -> tuple[Array, Array]:
         """The bytes of all clients in each of the rounds, up and down."""
-        each = np.where(np.arange(first, first + count)[:, None] == 0, *self.bytes_each)
+        opening = opening_rounds(self.algorithm, self.seed, first, count)
+        each = np.where(opening[:, None], *self.bytes_each)
         up, down = (self.answering(first, count)[:, None] * each).T
         return up, down
 
@@ -225,8 +228,10 @@ def prepare_run(
     check_clients(algorithm, problem.weights)
     check_convexity(algorithm, problem)
     check_presence(algorithm, everyone=present is None and cohort is None)
+    answering = np.array([cohort or problem.clients]) if present is None else present.sum(axis=1)
+    check_cohort(algorithm, answering, problem.clients)
     aggregate = check_aggregate(algorithm, aggregate, problem.weights)
-    check_uploads(aggregate, int(present.sum(axis=1).min()) if present is not None else cohort or problem.clients)
+    check_uploads(aggregate, int(answering.min()))
     given = () if algorithm.recipe is None else algorithm.recipe.numbers
     # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
     numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import fits_memory, nonnegative, one_of, positive, positive_integer, random_seed, shown
 from fedlin.core import Algorithm
 from fedlin.engines.messages import MessageSize
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.simulation.run import Participation, Run, prepare_run
 from fedlin.engines.timing.gradient_counts import gradient_calls, who_answers
 from fedlin.errors import ArgumentError
@@ -86,13 +87,12 @@ class Clock:
             weights=None,
             stop=None,
         )
-        present = who_answers(run, rounds)
-        calls: list[int] = []
-        seconds: list[float] = []
-        for taken, sizes in zip(gradient_calls(run, rounds), run.sizes, strict=True):
-            now = present[len(calls) :][: len(taken), None]  # (rounds, 1, m)
-            calls += list(np.sum(taken * now, axis=(1, 2)))
-            seconds += list(np.max(self._each(taken, sizes) * now, axis=2).sum(axis=1))
+        present, opens = who_answers(run, rounds), opening_rounds(algorithm, run.seed, 0, rounds)
+        calls, seconds = np.zeros(rounds, np.int64), np.zeros(rounds)
+        for at, taken, sizes in zip((opens, ~opens), gradient_calls(run, rounds), run.sizes, strict=True):
+            now = present[at][:, None]  # (rounds, 1, m)
+            calls[at] = np.sum(taken * now, axis=(1, 2))
+            seconds[at] = np.max(self._each(taken, sizes) * now, axis=2).sum(axis=1)
         if not np.array_equal(np.diff(result.gradients), calls[: result.rounds]):
             raise ArgumentError(
                 f"result is of another run: it took {result.gradients[-1]} gradients in {result.rounds} rounds, and "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedlin.core import Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
+from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram, phase_alone
 from fedlin.engines.simulation.run import Run
 from fedlin.precision import precision
@@ -34,25 +35,26 @@ def who_answers(run: Run, rounds: int) -> Array:
 
 
 def gradient_calls(run: Run, rounds: int) -> tuple[Array, Array]:
-    """Gradients by (round, phase, client) if everyone answers: of the first round where it differs, and of the others.
+    """Gradients by (round, phase, client) if everyone answers: of the `opening_rounds`, and of the others.
 
     They follow from the plan and from coins, never from the data or the model, so they can be had without a run.
     """
     problem = run.problem
-    first = 0 if run.algorithm.opening is None else 1
+    opens = opening_rounds(run.algorithm, run.seed, 0, rounds)
     tau = np.broadcast_to(run.tau, (rounds, problem.clients))
     own = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), (problem.data, problem.noise))
 
-    def count(opening: bool, start: int, end: int) -> Array:
-        if start == end:
+    def count(opening: bool) -> Array:
+        at = np.flatnonzero(opens == opening).astype(np.int32)
+        if not at.size:
             return np.zeros((0, 1, problem.clients), np.int32)
         program = _program(structure(run.algorithm), opening, ClientProgram(problem.objective, problem.sampling))
-        index, at = np.arange(problem.clients, dtype=np.int32), np.arange(start, end, dtype=np.int32)
-        calls = program(run.numbers, own, problem.start, np.uint32(run.seed), at, index, tau[start:end])
+        index = np.arange(problem.clients, dtype=np.int32)
+        calls = program(run.numbers, own, problem.start, np.uint32(run.seed), at, index, tau[at])
         return np.asarray(calls).transpose(0, 2, 1)
 
     with precision(problem.dtype):
-        return count(True, 0, first), count(False, first, rounds)
+        return count(True), count(False)
 
 
 @cache

@@ -187,7 +187,7 @@ def _local(trace: Trace, number: int, key: Any, shared_key: Any) -> Local:
         raise ArgumentError("a method that looks at second derivatives has no exact answer here.")
 
     oracle: Any = Oracle(loss, gradient, proximal, gradient, curvature, curvature)  # type: ignore[arg-type]
-    return Local(oracle, tau, eta, descend, repeat, key, shared_key, number)  # type: ignore[arg-type]
+    return Local(oracle, tau, eta, descend, repeat, key, shared_key, number, number)  # type: ignore[arg-type]
 
 
 def contraction(delta: float) -> Compressor:
