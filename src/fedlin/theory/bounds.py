@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.problems.problem import Problem
-from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, gradskip, locodl
+from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, fedlin_newton, gradskip, locodl
 from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.method_bounds import convexity, fedcomgate, fedpaq, geometric, gradient_tracking, s_local_svrg
 from fedlin.theory.steps import DECAY
@@ -25,6 +25,7 @@ __all__ = [
     "convex",
     "convex_last",
     "fedcomgate",
+    "fedlin_newton",
     "fedpaq",
     "gradient_tracking",
     "gradskip",
