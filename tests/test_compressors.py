@@ -20,6 +20,7 @@ from fedlin.compressors import (
     identity,
     index_dtype,
     natural,
+    nearest,
     quantize,
     rand_k,
     round_to_powers,
@@ -128,6 +129,28 @@ def test_sign_is_a_contraction(v: Array) -> None:
     delta = sign().delta
     assert delta is not None
     assert error <= (1 - 1 / delta(v.size) + 1e-12) * squared(v)
+
+
+@quick
+@given(vectors(), st.integers(1, 200))
+def test_nearest_rounds_each_entry_to_the_nearest_level(v: Array, levels: int) -> None:
+    """Half a level off at most, never by more than itself, the largest exact; hence 1 - 1/δ."""
+    rounded, largest = apply(nearest(levels), v), np.max(np.abs(v))
+    off = np.abs(rounded - v)
+    assert np.all(off <= np.minimum(largest / (2 * levels), np.abs(v)) + 1e-14 * largest)
+    assert off[np.argmax(np.abs(v))] <= 1e-15 * largest
+    if largest > 0:
+        steps = rounded / largest * levels
+        np.testing.assert_allclose(steps, np.round(steps), rtol=0, atol=1e-12 * levels)
+    delta = nearest(levels).delta
+    assert delta is not None
+    assert squared(off) <= (1 - 1 / delta(v.size) + 1e-12) * squared(v)
+
+
+def test_nearest_attains_its_bound() -> None:
+    """One entry on a level and all others half-way between two: δ cannot be smaller but for ‖v‖² > M²."""
+    v = np.append(1e3, np.full(4, 0.5 / 4)) * [1, 1e3, 1e3, 1e3, 1e3]
+    assert squared(apply(nearest(4), v) - v) == pytest.approx(4 / (4 * 4**2) * 1e6)
 
 
 @costly
@@ -319,7 +342,17 @@ def test_entries_of_every_size_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     "compressor",
-    [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural(), cast("float16")],
+    [
+        identity(),
+        top_k(2),
+        rand_k(2),
+        rand_k(2, unbiased=True),
+        quantize(4),
+        sign(),
+        natural(),
+        nearest(3),
+        cast("float16"),
+    ],
     ids=repr,
 )
 def test_zero_stays_zero(compressor: Compressor) -> None:
@@ -392,6 +425,7 @@ def test_indices_take_the_smallest_type_that_counts_to_d(dim: int, dtype: type[n
         (quantize(1), 1, 5, 0),  # 20 · 2 bits, the codes -1, 0, 1
         (quantize(3), 1, 8, 0),  # 20 · 3 bits: seven codes
         (quantize(4), 1, 10, 0),  # 20 · 4 bits: nine codes
+        (nearest(3), 1, 8, 0),
         (quantize(127), 1, 20, 0),  # 255 codes in a byte
         (quantize(128), 1, 23, 0),  # 257 codes in nine bits
     ],
@@ -428,7 +462,7 @@ def test_bytes_of_a_message_add_up_from_shapes_alone() -> None:
 
 # Payloads.
 
-ALL = [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural()]
+ALL = [identity(), top_k(2), rand_k(2), rand_k(2, unbiased=True), quantize(4), sign(), natural(), nearest(4)]
 ALL += [cast("float32"), cast("float16", top_k(2)), cast("float16", rand_k(2))]
 
 
@@ -497,5 +531,5 @@ def test_equal_arguments_give_the_same_object() -> None:
 
 @pytest.mark.parametrize("compressor", ALL, ids=repr)
 def test_a_name_is_what_made_it(compressor: Compressor) -> None:
-    made = {f.__name__: f for f in (identity, top_k, rand_k, quantize, sign, natural, cast)}
+    made = {f.__name__: f for f in (identity, top_k, rand_k, quantize, sign, natural, nearest, cast)}
     assert eval(repr(compressor), made) is compressor

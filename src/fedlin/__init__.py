@@ -13,6 +13,7 @@ from fedlin.algorithms import (
     fedavg,
     fedcomgate,
     fedlin,
+    fedlin_newton,
     fednl,
     fednl_pp,
     fednova,
@@ -34,7 +35,7 @@ from fedlin.algorithms.clipped import clipped
 from fedlin.algorithms.server_optimizer import server_optimizer
 from fedlin.cache import keep_compiled
 from fedlin.comparison import Comparison, compare
-from fedlin.compressors import cast, identity, natural, quantize, rand_k, sign, top_k
+from fedlin.compressors import cast, identity, natural, nearest, quantize, rand_k, sign, top_k
 from fedlin.core import Algorithm, Central, Local, Oracle, Phase
 from fedlin.engines.bits import BitCounts, count_bits
 from fedlin.engines.checkpoint import Checkpoint
@@ -100,6 +101,7 @@ __all__ = [
     "fedavg",
     "fedcomgate",
     "fedlin",
+    "fedlin_newton",
     "fednl",
     "fednl_pp",
     "fednova",
@@ -118,6 +120,7 @@ __all__ = [
     "marina",
     "message_sizes",
     "natural",
+    "nearest",
     "per_layer",
     "plain",
     "privacy",

@@ -233,6 +233,25 @@ def test_fednl_follows_the_published_equations(
     assert result.gap[-1] < 1e-2 * result.gap[0]
 
 
+EACH_ITS_OWN = np.array([1, 3, 2, 1, 2, 1, 3])  # τ_i
+
+
+@each_draw
+@pytest.mark.parametrize("levels", [None, pytest.param(31, marks=pytest.mark.long)])
+def test_fedlin_newton_follows_its_equations(levels: int | None, seed: int) -> None:
+    """With whole messages, and with all four rounded to the nearest of 63 levels."""
+    draw, links = Regression(seed), {}
+    eta = 0.4 / EACH_ITS_OWN
+    if levels is not None:
+        rounded = fedlin.nearest(levels)
+        links = dict.fromkeys(("downlink", "model_uplink", "model_downlink"), fedlin.plain(rounded))
+        links["uplink"] = fedlin.innovation(rounded)
+    expected = by_hand.fedlin_newton(draw.grad, draw.hessian, X0 / 4, EACH_ITS_OWN, eta, 12, levels)
+    result = fedlin.simulate(fedlin.fedlin_newton(**links), draw.problem, fedlin.Plan(EACH_ITS_OWN, eta), 12, x0=X0 / 4)
+    assert_close(result.iterates, expected, 1e-10)
+    assert result.gap[-1] < 1e-2 * result.gap[0]
+
+
 @pytest.mark.parametrize("start", ["hessian", pytest.param("zero", marks=pytest.mark.long)])
 def test_fednl_pp_follows_the_published_equations(start: str) -> None:
     """With half of the clients at a time, some of whom come late."""

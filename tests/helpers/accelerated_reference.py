@@ -264,3 +264,38 @@ def fednl_pp(
         x = np.linalg.solve(H.mean(axis=0) + error.mean() * np.eye(d), g.mean(axis=0))
         models.append(x)
     return np.array(models)
+
+
+def to_nearest(v: Array, levels: int | None) -> Array:
+    """Every entry at the nearest of `levels` multiples of the largest magnitude's share; v itself without levels."""
+    if levels is None:
+        return v
+    unit = np.max(np.abs(v)) / levels
+    return np.asarray(np.rint(v / unit) * unit)
+
+
+def fedlin_newton(
+    grad: Gradient,
+    hessian: Hessian,
+    x0: Array,
+    tau: NDArray[np.int64],
+    eta: Array,
+    rounds: int,
+    levels: int | None = None,
+) -> Array:
+    """Changes of gradients, mean gradients, and moves up and down all go as `to_nearest` has them."""
+    n, x = len(tau), x0
+    known = [np.zeros_like(x0) for _ in range(n)]  # the gradients, as the server knows them
+    models = [x0]
+    for _ in range(rounds):
+        known = [known[i] + to_nearest(grad(i, x) - known[i], levels) for i in range(n)]
+        g = to_nearest(np.mean(known, axis=0), levels)
+        moves = []
+        for i in range(n):
+            y = x
+            for _ in range(tau[i]):
+                y = y - eta[i] * np.linalg.inv(hessian(i, y)) @ (grad(i, y) - grad(i, x) + g)
+            moves.append(to_nearest(y - x, levels))
+        x = x + to_nearest(np.mean(moves, axis=0), levels)
+        models.append(x)
+    return np.array(models)

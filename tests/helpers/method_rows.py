@@ -12,6 +12,7 @@ from fedlin import (
     innovation,
     low_rank,
     natural,
+    nearest,
     plain,
     privacy,
     quantize,
@@ -58,6 +59,10 @@ def resting(instance: Problem) -> fedlin.Plan:
 
 def newton(instance: Problem) -> fedlin.Plan:
     return fedlin.Plan(1, 1.0)
+
+
+def newton_steps(instance: Problem) -> fedlin.Plan:
+    return fedlin.theory.fedlin_newton(instance, 2)
 
 
 def splitting(instance: Problem) -> fedlin.Plan:
@@ -193,6 +198,20 @@ ROWS = [
         long=True,
     ),
     Row(fedlin.fednl_pp, {"compressor": top_k(4), "start": "zero"}, "converges", newton, long=True),
+    Row(fedlin.fedlin_newton, {}, "converges", newton_steps),
+    Row(
+        fedlin.fedlin_newton,
+        {
+            "uplink": innovation(nearest(31)),
+            "downlink": plain(nearest(31)),
+            "model_uplink": plain(nearest(31)),
+            "model_downlink": plain(nearest(31)),
+        },
+        "converges",
+        newton_steps,
+        every_client=True,
+        long=True,
+    ),
     Row(fedlin.fedlin, {"same_batch": True}, "converges"),
     Row(fedlin.fedlin, {}, "converges"),
     Row(fedlin.fedlin, {"uplink": error_feedback(top_k(2))}, "neighbourhood"),

@@ -9,6 +9,7 @@ from fedlin.algorithms.fedac import fedac
 from fedlin.algorithms.fedavg import fedavg
 from fedlin.algorithms.fedcomgate import fedcomgate
 from fedlin.algorithms.fedlin import fedlin
+from fedlin.algorithms.fedlin_newton import fedlin_newton
 from fedlin.algorithms.fednl import fednl
 from fedlin.algorithms.fednl_pp import fednl_pp
 from fedlin.algorithms.fednova import fednova
@@ -35,6 +36,7 @@ __all__ = [
     "fedavg",
     "fedcomgate",
     "fedlin",
+    "fedlin_newton",
     "fednl",
     "fednl_pp",
     "fednova",

@@ -14,6 +14,7 @@ from fedlin.theory.accelerated_steps import (
     tamuna,
 )
 from fedlin.theory.certified_steps import certified
+from fedlin.theory.curvature_steps import curvature_spread, fedlin_newton
 from fedlin.theory.dissimilarity import dissimilarity
 from fedlin.theory.method_steps import (
     diana,
@@ -51,12 +52,14 @@ __all__ = [
     "compressed_scaffnew",
     "convex",
     "convex_last",
+    "curvature_spread",
     "diana",
     "dissimilarity",
     "ef21",
     "exact",
     "fedac",
     "fedcomgate",
+    "fedlin_newton",
     "fednl",
     "fedpaq",
     "fedsplit",

@@ -1,8 +1,9 @@
-"""What is guaranteed for the methods of a shared coin, as curves: index T is the bound after T rounds.
+"""What is guaranteed for the accelerated methods, as curves: index T is the bound after T rounds.
 
-All by the proof that begins `accelerated_steps`: Ψ falls by a factor r a step in expectation, and a round lasts T
-steps, T drawn by the coin. As Ψ_t/r^t falls in expectation, Cauchy and Schwarz give E√Ψ_T ≤ √(Ψ_0 E r^T), with E r^T =
-pr/(1 - (1 - p)r); so √Ψ falls by the root of that a round.
+FedLin with Newton's steps by the proof that begins `curvature_steps`, those of a shared coin by the one that begins
+`accelerated_steps`: Ψ falls by a factor r a step in expectation, and a round lasts T steps, T drawn by the coin. As
+Ψ_t/r^t falls in expectation, Cauchy and Schwarz give E√Ψ_T ≤ √(Ψ_0 E r^T), with E r^T = pr/(1 - (1 - p)r); so √Ψ falls
+by the root of that a round.
 """
 
 from math import sqrt
@@ -10,8 +11,11 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
+from fedlin.problems.quadratic import Quadratic
 from fedlin.theory.accelerated_steps import locodl_pace, mask_share
+from fedlin.theory.curvature_steps import curvature_spread
 from fedlin.theory.method_bounds import convexity
 
 Array = NDArray[np.float64]
@@ -135,3 +139,25 @@ def gradskip(problem: Problem, rounds: int, distance0: float, spread: float) -> 
     kappa = problem.condition
     start = distance0 + kappa / problem.smoothness**2 * spread
     return coin_rounds(1 - 1 / kappa, 1 / sqrt(kappa), rounds) * sqrt(start)
+
+
+def fedlin_newton(problem: Problem, rounds: int, gap0: float) -> Array:
+    """Our proof, at the steps of `theory.fedlin_newton`: gap_T ≤ ((M - 1)/(M + 1))^{2T} gap_0, for quadratics.
+
+    Args:
+        problem: A quadratic, whose Hessians give M, as `theory.curvature_spread` does.
+        rounds: How many rounds, T.
+        gap0: f(x̄_1) - f*, the gap at the start.
+
+    Returns:
+        The bound after 0, 1, ... rounds.
+
+    >>> from fedlin.problems import quadratic
+    >>> problem = quadratic([[[1.0]], [[4.0]]], [[0.0], [1.0]])  # M = 25/16
+    >>> fedlin_newton(problem, rounds=2, gap0=1.0).round(4).tolist()
+    [1.0, 0.0482, 0.0023]
+    """
+    if not isinstance(problem, Quadratic):
+        raise UnknownError(f"the rate is proved for quadratics, whose Hessians do not change, not for {problem!r}.")
+    spread = curvature_spread(problem)  # M
+    return np.asarray(((spread - 1) / (spread + 1)) ** (2 * np.arange(rounds + 1)) * gap0)

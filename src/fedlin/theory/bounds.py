@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.problems.problem import Problem
-from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, gradskip, locodl, tamuna
+from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, fedlin_newton, gradskip, locodl, tamuna
 from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.method_bounds import (
     convexity,
@@ -34,6 +34,7 @@ __all__ = [
     "convex",
     "convex_last",
     "fedcomgate",
+    "fedlin_newton",
     "fedpaq",
     "gradient_tracking",
     "gradskip",

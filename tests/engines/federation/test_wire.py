@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedlin import cast, natural, per_layer, quantize, rand_k, sign, top_k
+from fedlin import cast, natural, nearest, per_layer, quantize, rand_k, sign, top_k
 from fedlin.compressors import identity
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
@@ -43,6 +43,7 @@ MESSAGES: dict[str, Callable[[], Any]] = {
     "rand_k": lambda: encoded(rand_k(4), 300, np.float32),
     "quantize": lambda: encoded(quantize(4), 11),
     "quantize to powers": lambda: encoded(quantize(8), 5),
+    "nearest": lambda: encoded(nearest(7), 11),
     "sign": lambda: encoded(sign(), 13),
     "natural": lambda: encoded(natural(), 7),
     "natural, single precision": lambda: encoded(natural(), 9, np.float32),
