@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,22 +37,18 @@ FROZEN = 5.0  # seconds
 class Machines:
     """The processes of a federation, each started by its command."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
-        create(folder, SITES, "localhost", port)
-        text = (folder / NAME).read_text(encoding="utf-8")
-        text = text.replace("rounds = 200", f"rounds = {ROUNDS}").replace("timeout = 60.0", "timeout = 10.0")
-        (folder / NAME).write_text(text, encoding="utf-8")
-        self.project = Project.read(folder)
-        self.server = Process(self.project.server, "server", "server", PROGRAMS["server"])
-        self.sites = {name: Process(self.project.site(name), "client", name, PROGRAMS["client"]) for name in SITES}
+    def __init__(self, project: Project, within: Mapping[str, Sequence[str]] | None = None) -> None:
+        """`within` has by folder the words that go before a command there, such as those that enter a namespace."""
+        self.project = project
+        self.server = Process(project.server, "server", "server", PROGRAMS["server"])
+        self.sites = {name: Process(project.site(name), "client", name, PROGRAMS["client"]) for name in project.sites}
+        self._within = within or {}
         self._started: dict[Path, subprocess.Popen[bytes]] = {}
 
     def command(self, *words: str) -> subprocess.Popen[bytes]:
         """Run a `fedlin federation` command; what it prints is in a file beside the federation."""
         with open(self.project.folder.parent / f"{words[0]}-{Path(words[1]).name}.txt", "ab") as screen:
-            command = [sys.executable, "-m", "fedlin", "federation", *words]
+            command = [*self._within.get(words[-1], ()), sys.executable, "-m", "fedlin", "federation", *words]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
             # Whoever starts this in the background ignores Ctrl-C, and what it starts would, too.
             default = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,11 +115,23 @@ class Machines:
 @contextmanager
 def running(folder: Path) -> Iterator[Machines]:
     """A federation that plays rounds."""
-    machines = Machines(folder)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    create(folder, SITES, "localhost", port)
+    text = (folder / NAME).read_text(encoding="utf-8")
+    text = text.replace("rounds = 200", f"rounds = {ROUNDS}").replace("timeout = 60.0", "timeout = 10.0")
+    (folder / NAME).write_text(text, encoding="utf-8")
+    with joined(Machines(Project.read(folder))) as machines:
+        machines.start()
+        yield machines
+
+
+@contextmanager
+def joined(machines: Machines) -> Iterator[Machines]:
+    """The server and all sites take part; everything is ended afterwards."""
     try:
         for process in (machines.server, *machines.sites.values()):
             machines.join(process)
-        machines.start()
         yield machines
     finally:
         machines.close()

@@ -153,7 +153,7 @@ def calls() -> Iterator[Call]:
         (fedlin.server_optimizer, {"method": fedlin.fedavg(), "optimizer": optax.sgd(0.5)}),
         (fedlin.per_layer, {"params": np.zeros((2, 3)), "compressor": fedlin.sign()}),
         (fedlin.draw_rates, {"clients": 3, "rate": 1.0, "law": "lognormal", "spread": 1.0, "seed": 0}),
-        (fedlin.Clock, {"speed": 1.0, "up": 1.0, "down": [1.0], "latency": 0.0}),
+        (fedlin.Clock, {"speed": 1.0, "up": 1.0, "down": [1.0], "latency": 0.0, "overhead": 0.0}),
         (privacy.gaussian, {"clip": 1.0, "noise": 1.0, "where": "local"}),
         (privacy.account, {"algorithm": fedlin.fedpaq(privacy.gaussian(1.0, 1.0)), "rounds": 2, "delta": 1e-5}),
         (privacy.noise_for, {"epsilon": 1.0, "rounds": 2, "delta": 1e-5, "phases": 1}),

@@ -67,6 +67,28 @@ def test_predictions_come_true_and_the_suggestion_runs(tmp_path: Path) -> None:
     assert "1 of 1 methods reach gap 1e-18" in done.stdout
 
 
+def test_seconds_follow_from_the_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the clock's formula, whatever is sent."""
+    half = dict.fromkeys(("downlink", "model_uplink", "model_downlink"), "cast('float16')")
+    tried = [Candidate("fedlin", {}, ""), Candidate("fedlin", {"uplink": "innovation(cast('float16'))", **half}, "")]
+    monkeypatch.setattr("fedlin.experiments.advise.candidates", lambda problem, participation: tried)
+    options = ("--json", "--by", "seconds", "--check", "2", "--mbit", "0.008", "--latency", "5")  # 1000 bytes a second
+    for overhead in (0, 4000):
+        found = json.loads(advised(tmp_path, *options, "--overhead", str(overhead)).stdout)
+        for one in (*found["forecasts"], *found["checks"]):
+            sent = one["bytes"] / 5 + one["rounds"] * 4 * overhead  # by one of five clients, in four messages a round
+            assert one["seconds"] == pytest.approx(one["rounds"] * 2 * 2 * 5 + sent / 1000)
+        costs = [one["seconds"] for one in found["forecasts"]]
+        assert costs == sorted(costs)
+
+
+def test_seconds_need_a_speed(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT.format(more=""))
+    done = CliRunner().invoke(app, ["advise", str(tmp_path / "experiment.toml"), "--by", "seconds"])
+    assert done.exit_code == 2
+    assert "--mbit" in done.output
+
+
 def test_missing_clients_and_mini_batches_get_methods_that_bear_them() -> None:
     exact = least_squares(clients=3, dim=10, samples=20)
     some = [one.label for one in candidates(exact, 0.5)]

@@ -1,7 +1,8 @@
 """Which method, step and compression to use: facts of the problem, a pilot of each candidate, a run that checks it.
 
 A pilot of a few rounds tunes each candidate's step by the rule of `tune`. The fall of its last half, continued as a
-straight line in the logarithm, predicts the rounds and the bytes to the target. The best few then run to the end.
+straight line in the logarithm, predicts the rounds and the bytes to the target, and the seconds where a `Clock` says
+what the machines and their connections can do. The best few then run to the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from fedlin.columns import write
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
-from fedlin.errors import UnknownError
+from fedlin.engines.timing.clock import Clock
+from fedlin.errors import ArgumentError, UnknownError
 from fedlin.experiments import build_method
 from fedlin.experiments.candidates import Candidate, candidates, promised
 from fedlin.experiments.config import TuningConfig
@@ -42,6 +44,7 @@ class Forecast:
     bytes: float
     gradients: float
     promised: float | None
+    seconds: float | None = None  # None without a clock
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Check:
     rounds: float
     bytes: float
     gradients: float
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,20 +67,22 @@ class Advice:
     checks: tuple[Check, ...]
 
 
-def advise(run: PreparedRun, by: str, check: int, say: Callable[[str], None]) -> Advice:
+def advise(run: PreparedRun, by: str, check: int, say: Callable[[str], None], clock: Clock | None = None) -> Advice:
     """Advice for the problem, plan and participation of a run, on the hardest target of its experiment."""
+    if by == "seconds" and clock is None:
+        raise ArgumentError("--by seconds needs the speed of the connections: give --mbit, megabits a second each way.")
     measure, target, pilot = run.experiment.measure, min(run.experiment.targets), _pilot(run)
     forecasts = []
     for candidate in candidates(run.problem, run.planned.participation):
         say(f"pilot of {pilot} rounds: {candidate.label}, {candidate.why}")
-        forecasts.append(_forecast(candidate, run, measure, target, pilot))
+        forecasts.append(_forecast(candidate, run, measure, target, pilot, clock))
     ordered = tuple(sorted(forecasts, key=attrgetter(by)))
     checks: list[Check] = []
     for forecast in ordered:
         # A forecast that was too bright does not count: the next best takes its place.
         if forecast.rounds < inf and sum(one.rounds < inf for one in checks) < check:
             say(f"measured: {forecast.candidate.label}")
-            checks.append(_check(forecast, run, measure, target))
+            checks.append(_check(forecast, run, measure, target, clock))
     return Advice(_facts(run), ordered, tuple(sorted(checks, key=attrgetter(by))))
 
 
@@ -98,7 +104,9 @@ def _pilot(run: PreparedRun) -> int:
         return least
 
 
-def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target: float, pilot: int) -> Forecast:
+def _forecast(
+    candidate: Candidate, prepared: PreparedRun, measure: str, target: float, pilot: int, clock: Clock | None
+) -> Forecast:
     problem, results = prepared.problem, dict[float, Result]()
     method = build_method.algorithm(candidate.method, candidate.arguments)
 
@@ -137,7 +145,15 @@ def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target:
         _continued(run.bytes, rounds),
         _continued(run.gradients, rounds),
         promised(candidate, problem, _tau(prepared), ratio) if measure == "gap" and ratio > 1 else None,
+        None if clock is None else _continued(_seconds(clock, run, candidate, prepared, step), rounds),
     )
+
+
+def _seconds(clock: Clock, run: Result, candidate: Candidate, prepared: PreparedRun, step: float) -> NDArray[Any]:
+    """What the clock says of a run, after every round."""
+    method, plan = build_method.algorithm(candidate.method, candidate.arguments), _plan(candidate, prepared, step)
+    timed = clock.time(run, method, prepared.problem, plan, participation=prepared.planned.participation)
+    return np.asarray(timed.simulated)
 
 
 def predicted(curve: NDArray[Any], target: float) -> float:
@@ -165,7 +181,7 @@ def _continued(spent: NDArray[Any], rounds: float) -> float:
     return float(spent[last] + (rounds - last) * (spent[last] - spent[half]) / (last - half))
 
 
-def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: float) -> Check:
+def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: float, clock: Clock | None) -> Check:
     candidate = forecast.candidate
     run = simulate(
         build_method.algorithm(candidate.method, candidate.arguments),
@@ -180,8 +196,9 @@ def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: floa
     )
     place = first(getattr(run, measure), target)
     if place is None:
-        return Check(forecast, inf, inf, inf)
-    return Check(forecast, place, float(run.bytes[place]), float(run.gradients[place]))
+        return Check(forecast, inf, inf, inf, None if clock is None else inf)
+    seconds = None if clock is None else float(_seconds(clock, run, candidate, prepared, forecast.step)[place])
+    return Check(forecast, place, float(run.bytes[place]), float(run.gradients[place]), seconds)
 
 
 def _plan(candidate: Candidate, prepared: PreparedRun, step: float) -> Plan:
@@ -194,9 +211,10 @@ def _tau(prepared: PreparedRun) -> NDArray[np.integer[Any]]:
 
 def advice_tables(advice: Advice, goal: str) -> tuple[TextTable, ...]:
     """What is expected of every candidate, and how the best of them did."""
+    seconds = ("seconds",) if any(forecast.seconds is not None for forecast in advice.forecasts) else ()
     expected = TextTable(
         f"Expected until {goal}",
-        ("method", "step", "rounds", "bytes", "gradient calls", "rounds by theory"),
+        ("method", "step", "rounds", "bytes", "gradient calls", "rounds by theory", *seconds),
         tuple(_expected(forecast) for forecast in advice.forecasts),
     )
     if not advice.checks:
@@ -218,6 +236,7 @@ def _expected(forecast: Forecast) -> tuple[str, ...]:
         write("bytes", forecast.bytes),
         write("gradients", forecast.gradients),
         write("rounds", promised),
+        *(() if forecast.seconds is None else (write("simulated", forecast.seconds),)),
     )
 
 

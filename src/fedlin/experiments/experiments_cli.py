@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedlin.checks import positive
 from fedlin.cli_errors import cli_errors
 from fedlin.errors import ArgumentError, FedLinError
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from fedlin.experiments.experiment_file import ExperimentFile
     from fedlin.experiments.run_folder import RunFolder
 
-By = Literal["bytes", "rounds", "gradients"]
+By = Literal["bytes", "rounds", "gradients", "seconds"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -161,22 +163,33 @@ def advise(
     file: Annotated[Path, typer.Argument(metavar="EXPERIMENT.TOML", help="The experiment whose problem it is about.")],
     by: Annotated[By, typer.Option(help="What should be small.")] = "bytes",
     check: Annotated[int, typer.Option(min=0, help="How many of the best to run to the end.")] = 3,
+    mbit: Annotated[
+        float | None, typer.Option(help="Megabits a second of each client's connection, each way.", show_default="none")
+    ] = None,
+    latency: Annotated[float, typer.Option(help="With --mbit: seconds a message is on its way.")] = 0.0,
+    overhead: Annotated[float, typer.Option(help="With --mbit: bytes the transport adds to a message.")] = 0.0,
+    speed: Annotated[float, typer.Option(help="With --mbit: gradients a second of a client's machine.")] = inf,
     as_json: AsJson = False,
 ) -> None:
     """Say which method, step and compression suit a problem, what they should cost, and what they then do cost.
 
     Takes the problem, the plan's local steps, the participation and the hardest target from the file; its methods and
-    grids do not matter.
+    grids do not matter. With --mbit it also tells seconds, by `fedlin.Clock`.
     """
     from fedlin.devices import compile_less
+    from fedlin.engines.timing.clock import Clock
     from fedlin.experiments.advise import advise as give_advice
     from fedlin.experiments.experiment_file import load
     from fedlin.experiments.prepare import prepare
 
     compile_less(least=True)  # many short pilots
     with cli_errors():
-        experiment = load(file)
-        advice = give_advice(prepare(experiment)[0], by, check, say=lambda line: typer.echo(line, err=True))
+        experiment, clock = load(file), None
+        if mbit is not None:
+            rate = positive("mbit", mbit) * 1e6 / 8
+            clock = Clock(speed, up=rate, down=rate, latency=latency, overhead=overhead)
+        say = lambda line: typer.echo(line, err=True)  # noqa: E731
+        advice = give_advice(prepare(experiment)[0], by, check, say, clock)
         if as_json:
             typer.echo(json.dumps(asdict(advice), indent=2, ensure_ascii=False))
         else:

@@ -21,6 +21,7 @@ RATES = {
     "up": fedlin.draw_rates(CLIENTS, 300.0, law="lognormal", spread=0.5, seed=2),
     "down": fedlin.draw_rates(CLIENTS, 900.0, law="lognormal", seed=3),
     "latency": np.linspace(0.0, 0.2, CLIENTS),
+    "overhead": np.linspace(40.0, 0.0, CLIENTS),
 }
 CLOCK = Clock(**RATES)
 
@@ -67,7 +68,8 @@ def by_a_loop(algorithm: Any, present: Array) -> list[float]:
             waits = []
             for i in np.flatnonzero(present[t]):
                 calls = expected_calls(algorithm.name, number, int(TAU[i]))
-                line = size.down.total / RATES["down"][i] + size.up.total / RATES["up"][i]
+                down, up = (getattr(size, way).total + RATES["overhead"][i] for way in ("down", "up"))
+                line = down / RATES["down"][i] + up / RATES["up"][i]
                 waits.append(2 * RATES["latency"][i] + line + calls / RATES["speed"][i])
             seconds += max(waits)
         total.append(total[-1] + seconds)
@@ -115,13 +117,14 @@ def test_calls_are_those_of_the_run(algorithm: Any, plan: Plan, participation: f
 
 
 def test_faster_machines_never_take_longer() -> None:
-    """Twice the speed, bandwidth or half the latency of any one client."""
-    for name, factor in (("speed", 2.0), ("up", 2.0), ("down", 2.0), ("latency", 0.5)):
+    """Twice the speed or bandwidth, or half the latency or overhead, of any one client."""
+    for name, factor in (("speed", 2.0), ("up", 2.0), ("down", 2.0), ("latency", 0.5), ("overhead", 0.5)):
         for i in range(CLIENTS):
             better = {**RATES, name: np.where(np.arange(CLIENTS) == i, factor, 1.0) * RATES[name]}
             slow, fast = (timed(fedlin.fedlin(), clock=clock).simulated[-1] for clock in (CLOCK, Clock(**better)))
             assert fast <= slow
-    everything = Clock(RATES["speed"] * 2, up=RATES["up"] * 2, down=RATES["down"] * 2, latency=RATES["latency"] / 2)
+    twice = {name: 2 * RATES[name] for name in ("speed", "up", "down")}
+    everything = Clock(**twice, latency=RATES["latency"] / 2, overhead=RATES["overhead"])
     assert timed(fedlin.fedlin(), clock=everything).simulated[-1] == pytest.approx(
         timed(fedlin.fedlin()).simulated[-1] / 2
     )

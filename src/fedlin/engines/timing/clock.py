@@ -25,13 +25,15 @@ class Clock:
     """What each client's machine can do; numbers for all clients, or arrays (clients,).
 
     The server waits for everyone who answers, so a round takes the sum over its phases of the largest
-    2 · latency + bytes down / down + gradients / speed + bytes up / up.
+    2 · latency + bytes down / down + gradients / speed + bytes up / up,
+    where a message's bytes are its own and its overhead.
 
     Args:
         speed: Gradients a second.
         up: Bytes a second to the server.
         down: Bytes a second from the server.
         latency: Seconds a message is on its way.
+        overhead: Bytes that the transport adds to each message, such as headers and encryption.
 
     >>> import fedlin
     >>> problem = fedlin.problems.quadratic([[[1.0]], [[2.0]]], [[1.0], [2.0]])
@@ -44,14 +46,22 @@ class Clock:
     up: Array
     down: Array
     latency: Array
+    overhead: Array
 
     def __init__(
-        self, speed: ArrayLike, *, up: ArrayLike = np.inf, down: ArrayLike = np.inf, latency: ArrayLike = 0.0
+        self,
+        speed: ArrayLike,
+        *,
+        up: ArrayLike = np.inf,
+        down: ArrayLike = np.inf,
+        latency: ArrayLike = 0.0,
+        overhead: ArrayLike = 0.0,
     ) -> None:
         for name, value in (("speed", speed), ("up", up), ("down", down)):
             object.__setattr__(self, name, _numbers(name, value, "above 0", lambda a: a > 0))
-        usable = _numbers("latency", latency, "of at least 0 and finite", lambda a: (a >= 0) & np.isfinite(a))
-        object.__setattr__(self, "latency", usable)
+        for name, value in (("latency", latency), ("overhead", overhead)):
+            usable = _numbers(name, value, "of at least 0 and finite", lambda a: (a >= 0) & np.isfinite(a))
+            object.__setattr__(self, name, usable)
 
     def time(
         self,
@@ -117,7 +127,8 @@ class Clock:
     def _each(self, calls: Array, sizes: tuple[MessageSize, ...]) -> Array:
         """Seconds of every client in every phase, (rounds, phases, m), from its gradients and its messages."""
         down, up = (np.array([[getattr(size, way).total] for size in sizes]) for way in ("down", "up"))
-        return np.asarray(2 * self.latency + down / self.down + calls / self.speed + up / self.up)
+        sending = (down + self.overhead) / self.down + (up + self.overhead) / self.up
+        return np.asarray(2 * self.latency + sending + calls / self.speed)
 
     def check(self, clients: int) -> None:
         """Refuse a number of clients the arrays do not have.
@@ -125,7 +136,7 @@ class Clock:
         Args:
             clients: How many clients there are.
         """
-        for name in ("speed", "up", "down", "latency"):
+        for name in ("speed", "up", "down", "latency", "overhead"):
             shape = getattr(self, name).shape
             if shape not in ((), (clients,)):
                 raise ArgumentError(

@@ -1,0 +1,290 @@
+"""Time to accuracy over thin links: `python -m benchmarks.thin_links [PART ...]`, as root, or `make bench-thin`.
+
+A federation over NVIDIA FLARE with TLS, by the commands of the handbook, whose server and sites are in network
+namespaces (`thin_network`), with links of 0.5, 5 and 50 Mbit/s each way and a delay. The same methods in simulation
+give the steps and the rounds to the target. A run over links that are not shaped gives each problem's `fedlin.Clock`,
+which then says what the shaped runs will take before they do. Parts go to benchmarks/results/thin_links.json one by
+one: "tune", "PROBLEM free", "advise", "PROBLEM MBIT" and "page"; all of them unless some are named.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import tomli_w
+from scipy.optimize import nnls
+
+import fedlin
+from benchmarks.federation_recovery import Machines, joined
+from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
+from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
+from fedlin.core import Algorithm
+from fedlin.deploy.project import Project, create
+from fedlin.deploy.runs import run_folder
+from fedlin.deploy.settings import NAME
+from fedlin.deploy.status import lines
+from fedlin.experiments import build_method
+
+RESULTS = Path(__file__).parent / "results" / "thin_links.json"
+SPEEDS = (0.5, 5.0, 50.0)  # Mbit/s
+FREE = "free"  # not shaped
+DELAY = 0.02  # seconds that every message over a shaped link takes more
+LIMIT = 300.0  # seconds of one run
+CLIENT = """\
+from benchmarks.thin_problems import PROBLEMS
+
+
+def problem():
+    return PROBLEMS[{name!r}].build().client({site})
+"""
+
+
+def method(table: Table) -> Algorithm[Any, Any]:
+    """The algorithm of a table of federation.toml."""
+    return build_method.algorithm(table["name"], {key: value for key, value in table.items() if key != "name"})
+
+
+def simulated(problem: ThinProblem, name: str, steps: tuple[float, ...], on: Any) -> list[fedlin.Result]:
+    """A method's runs in simulation, one for each step; `on` are the images a network is evaluated on."""
+    evaluated = {"metrics": {"accuracy": accuracy}, "test": on, "every": 1} if problem.measure == "accuracy" else {}
+    plans = [fedlin.Plan(problem.tau, step) for step in steps]
+    whole, algorithm = problem.build(), method(problem.methods[name])
+    return fedlin.simulate_many(algorithm, whole, plans, 2 * problem.most, iterates=False, **evaluated)
+
+
+def tune(problem: ThinProblem) -> Table:
+    """Each method's step by fewest rounds to the target, or else by the end, and its curve with that step.
+
+    A network's step is chosen on other images than those of the curve.
+    """
+    _, choose, test = images() if problem.measure == "accuracy" else (None, None, None)
+    found = {}
+    for name in problem.methods:
+        runs = simulated(problem, name, problem.steps, choose)
+        curves = [np.asarray(run.columns[problem.measure]) for run in runs]
+        best = min(range(len(runs)), key=lambda i: rank(problem, curves[i], runs[i].status))
+        (run,) = simulated(problem, name, (problem.steps[best],), test)
+        curve = np.asarray(run.columns[problem.measure])
+        there = problem.reached(curve)
+        found[name] = {
+            "eta": problem.steps[best],
+            "rounds": int(np.argmax(there)) if there.any() else problem.most,
+            "reached": bool(there.any()),
+            "curve": [float(f"{value:.4g}") for value in curve[: problem.most + 1 if not there.any() else None]],
+            "bytes": message_bytes(problem, name),
+        }
+        print(f"{problem.title}: {name} with η = {problem.steps[best]:g}, {found[name]['rounds']} rounds", flush=True)
+    return found
+
+
+def rank(problem: ThinProblem, curve: Array, status: str) -> tuple[float, float]:
+    """Smaller is better: rounds to the target, then the measure at the end."""
+    there = problem.reached(curve)
+    end = -curve[-1] if problem.measure == "accuracy" else curve[-1]
+    return (np.inf, np.inf) if status == "diverged" else (np.argmax(there) if there.any() else np.inf, end)
+
+
+def message_bytes(problem: ThinProblem, name: str) -> list[list[int]]:
+    """The method's own bytes down and up in each phase of a round."""
+    sizes = fedlin.message_sizes(method(problem.methods[name]), problem.build()).later
+    return [[size.down.total, size.up.total] for size in sizes]
+
+
+def settings(problem: ThinProblem, name: str, tuned: Table) -> str:
+    """A federation.toml for one method."""
+    start = {"start": "start.npy"} if problem.measure == "accuracy" else {"dim": problem.build().dim}
+    return tomli_w.dumps(
+        {
+            "run": {"rounds": tuned["rounds"], **start},
+            "algorithm": dict(problem.methods[name]),
+            "sites": {site: {"tau": problem.tau, "eta": tuned["eta"]} for site in SITES},
+        }
+    )
+
+
+def measure(which: str, tuned: Table, mbit: float | None, only: str | None = None) -> Table:
+    """Every method's run over links of this speed: seconds after each round, bytes on a link, how good the model is."""
+    problem = PROBLEMS[which]
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "federation"
+        create(folder, SITES, HOST, PORT)
+        for number, site in enumerate(SITES):
+            (folder / "sites" / site / "client.py").write_text(CLIENT.format(name=which, site=number))
+        np.save(folder / "start.npy", problem.build().start)
+        with ThinNetwork(SITES, mbit, 0.0 if mbit is None else DELAY) as network:
+            project = Project.read(folder)
+            within = {str(project.site(site)): network.within(site) for site in SITES}
+            within |= {str(place): network.within("server") for place in (project.server, folder)}
+            with joined(Machines(project, within)) as machines:
+                for name in problem.methods if only is None else (only,):
+                    found[name] = play(machines, network, problem, name, tuned[name])
+                    took = found[name]["seconds"][-1] - found[name]["seconds"][0]
+                    print(f"{which}, {mbit or FREE}, {name}: {took:.1f} s", flush=True)
+    return found
+
+
+def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: str, tuned: Table) -> Table:
+    """One run by `fedlin federation run`, from the first round's end on: that round compiles and sends in full."""
+    project, run = machines.project, re.sub(r"\W", "-", name.lower())
+    (project.folder / NAME).write_text(settings(problem, name, tuned), encoding="utf-8")
+    place = run_folder(project.server, run)
+    sender = machines.command("run", run, str(project.folder))
+    begun, first, last = time.monotonic(), None, 0
+    try:
+        while (done := len(rounds := [line for line in lines(place) if "event" not in line])) < tuned["rounds"]:
+            if first is None and done:
+                first = done, network.carried()
+            if time.monotonic() - begun > LIMIT or sender.poll() not in (None, 0):
+                screen = project.folder.parent / f"run-{run}.txt"
+                raise RuntimeError(f"{name}: {done} rounds in {LIMIT:g} s\n{screen.read_text()[-2000:]}")
+            time.sleep(0.02)
+        last = network.carried()
+        sender.wait(LIMIT)
+    finally:
+        if sender.poll() is None:
+            sender.kill()
+            sender.wait()
+    assert first is not None
+    played, before = tuned["rounds"] - first[0], first[1]
+    x = np.load(place / "model.npy")
+    return {
+        "seconds": [round(line["seconds"], 3) for line in rounds],
+        "carried": (last - before) / played / len(SITES),  # bytes of a round on a site's link, both ways
+        "ends at": round(quality(problem, x), 8),
+    }
+
+
+def quality(problem: ThinProblem, x: Array) -> float:
+    """The measure of a model that a federation made."""
+    if problem.measure == "accuracy":
+        return float(accuracy(problem.build().params(x), images()[2]))
+    return float(problem.build().gap(x))
+
+
+def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
+    """The clock's numbers from runs over links that are not shaped: latency and speed fit the three methods' rounds
+    best, and the overhead is each method's own, by what its links carried.
+    """
+    names = list(problem.methods)
+    phases = [len(tuned[name]["bytes"]) for name in names]
+    calls = [problem.tau + count - 1 for count in phases]  # FedLin takes one gradient more, in a phase of its own
+    a_round = [mean(np.diff(free[name]["seconds"])) for name in names]
+    (latency, cost), _ = nnls(np.column_stack([2 * np.array(phases), calls]), np.array(a_round))
+    overhead = {}
+    for name, count in zip(names, phases, strict=True):
+        overhead[name] = max(0.0, (free[name]["carried"] - np.sum(tuned[name]["bytes"])) / (2 * count))
+    return {"latency": latency, "speed": 1 / cost if cost else None, "overhead": overhead}
+
+
+def clock(calibrated: Table, name: str, mbit: float) -> fedlin.Clock:
+    """What is known of the sites, at a speed of their links."""
+    rate = mbit * 1e6 / 8
+    speed = calibrated["speed"] or np.inf
+    overhead = calibrated["overhead"][name]
+    return fedlin.Clock(speed, up=rate, down=rate, latency=calibrated["latency"] + DELAY, overhead=overhead)
+
+
+def predicted(problem: ThinProblem, name: str, tuned: Table, calibrated: Table, mbit: float) -> float:
+    """Seconds from the end of the first round to that of the last, by the clock."""
+    plan, algorithm, whole = fedlin.Plan(problem.tau, tuned["eta"]), method(problem.methods[name]), problem.build()
+    run = fedlin.simulate(algorithm, whole, plan, 3, iterates=False)
+    timed = clock(calibrated, name, mbit).time(run, algorithm, whole, plan).simulated
+    return float(timed[3] - timed[2]) * (tuned["rounds"] - 1)  # every round after the first sends the same
+
+
+def advise(which: str, calibrated: Table) -> Table:
+    """What `fedlin advise` says of the thinnest links: seconds of its candidates, the best first."""
+    from typer.testing import CliRunner
+
+    from fedlin.cli import app
+
+    known = {
+        "mbit": min(SPEEDS),
+        "latency": calibrated["latency"] + DELAY,
+        "overhead": calibrated["overhead"]["compressed FedLin"],
+        "speed": calibrated["speed"] or np.inf,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "experiment.toml"
+        file.write_text(PROBLEMS[which].experiment)
+        options = [word for key, value in known.items() for word in (f"--{key}", str(value))]
+        done = CliRunner().invoke(app, ["advise", str(file), "--by", "seconds", "--check", "0", "--json", *options])
+    if done.exit_code:
+        raise RuntimeError(done.output)
+    forecasts = json.loads(done.stdout)["forecasts"]
+    return {
+        "options": known,
+        "forecasts": [
+            {
+                "method": " ".join([one["candidate"][0], json.dumps(one["candidate"][1])]),
+                "label": one["candidate"][4],
+                **{key: one[key] for key in ("step", "rounds", "bytes", "seconds")},
+            }
+            for one in forecasts
+        ],
+    }
+
+
+def parts() -> list[str]:
+    """In the order in which they need each other."""
+    shaped = [f"{which} {speed:g}" for which in PROBLEMS for speed in SPEEDS]
+    return ["tune", *(f"{which} {FREE}" for which in PROBLEMS), "advise", *shaped, "page"]
+
+
+def take(part: str, found: Table) -> None:
+    """Measure one part and put it where it belongs."""
+    if part == "tune":
+        found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
+    elif part == "advise":
+        found["advice"] = {which: advise(which, found["clock"][which]) for which in PROBLEMS}
+    elif part == "page":
+        from benchmarks.thin_page import save
+
+        save(found)
+    else:
+        which, _, speed = part.partition(" ")
+        tuned, mbit = found["tuned"][which], None if speed == FREE else float(speed)
+        measured = measure(which, tuned, mbit)
+        found.setdefault("runs", {}).setdefault(which, {})[speed] = measured
+        if mbit is None:
+            found.setdefault("clock", {})[which] = calibrate(PROBLEMS[which], tuned, measured)
+            return
+        for name, run in measured.items():
+            run["predicted"] = predicted(PROBLEMS[which], name, tuned[name], found["clock"][which], mbit)
+
+
+def main() -> None:
+    """The parts named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts()))
+    parser.add_argument("--file", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    unknown = set(given.parts) - set(parts())
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(parts())}.")
+    wanted = [part for part in parts() if part in given.parts or not given.parts]
+    reason = why_not() if any(part.partition(" ")[0] in PROBLEMS for part in wanted) else None
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return
+    os.environ[DATA] = str(Path(os.environ.get(DATA, "../shared/data")).resolve())
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is taken down, as by Ctrl-C
+    for part in wanted:
+        found = json.loads(given.file.read_text()) if given.file.exists() else {}
+        take(part, found)
+        given.file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
