@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.checks import positive, positive_integer
-from fedlin.core import Algorithm, Mechanism
+from fedlin.core import Mechanism, Method
 from fedlin.engines.checkpoint import private, write_whole
 from fedlin.errors import ArgumentError, CheckpointError, WireError
 
@@ -75,7 +75,7 @@ class Limits:
         if limit is not None and not (isinstance(value, int | float) and value <= limit):
             raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
 
-    def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], plan: Mapping[str, Any]) -> None:
+    def check_run(self, run: bytes, algorithm: Method, plan: Mapping[str, Any]) -> None:
         """Refuse a run that is not approved or would go beyond a limit, by what the server tells of it beforehand.
 
         Args:
@@ -98,7 +98,7 @@ class Limits:
                 noise_of(algorithm, phase, plan.get("secure") is True)
 
 
-def noise_of(algorithm: Algorithm[Any, Any], phase: int, secure: bool = False) -> float:
+def noise_of(algorithm: Method, phase: int, secure: bool = False) -> float:
     """The noise multiplier z with which clients hide what they upload in this phase: each by itself, or all together
     in a secure sum.
     """
@@ -191,7 +191,7 @@ class Ledger:
             with open(self._counts, "a", encoding="ascii", opener=private) as file:
                 file.write(f"{number}\n")
 
-    def spend(self, algorithm: Algorithm[Any, Any], phase: int, limits: Limits, secure: bool = False) -> None:
+    def spend(self, algorithm: Method, phase: int, limits: Limits, secure: bool = False) -> None:
         """An upload of this phase is about to be made."""
         if limits.epsilon is None:
             return
