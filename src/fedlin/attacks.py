@@ -19,13 +19,11 @@ import jax.numpy as jnp
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import positive, positive_integer, real, shown
-from fedlin.core import Algorithm, Key, Local, Matrix, Message, Oracle, Scalar, Vector
+from fedlin.core import Key, Local, Matrix, Message, Method, Oracle, Scalar, Vector
 from fedlin.errors import ArgumentError
 
 
-def sign_flip(
-    method: Algorithm[Any, Any], attackers: Iterable[int], scale: float = 1.0, phase: str | None = None
-) -> Algorithm[Any, Any]:
+def sign_flip(method: Method, attackers: Iterable[int], scale: float = 1.0, phase: str | None = None) -> Method:
     """-s u_i in place of an attacker's upload u_i.
 
     Args:
@@ -44,9 +42,7 @@ def sign_flip(
     return _named("sign_flip", method, attackers, phase, own=-positive("scale", scale))
 
 
-def noise(
-    method: Algorithm[Any, Any], attackers: Iterable[int], scale: float, phase: str | None = None
-) -> Algorithm[Any, Any]:
+def noise(method: Method, attackers: Iterable[int], scale: float, phase: str | None = None) -> Method:
     """u_i + s ξ in place of an attacker's upload u_i, the entries of ξ standard normal.
 
     Args:
@@ -66,8 +62,8 @@ def noise(
 
 
 def a_little_is_enough(
-    method: Algorithm[Any, Any], attackers: Iterable[int], deviations: float = 1.5, phase: str | None = None
-) -> Algorithm[Any, Any]:
+    method: Method, attackers: Iterable[int], deviations: float = 1.5, phase: str | None = None
+) -> Method:
     """ū - z σ from every attacker: the honest uploads' mean, moved by z of their standard deviations in every entry.
 
     Args:
@@ -87,9 +83,7 @@ def a_little_is_enough(
     return _named("a_little_is_enough", method, attackers, phase, centre=1.0, deviation=away)
 
 
-def inner_product(
-    method: Algorithm[Any, Any], attackers: Iterable[int], scale: float = 2.0, phase: str | None = None
-) -> Algorithm[Any, Any]:
+def inner_product(method: Method, attackers: Iterable[int], scale: float = 2.0, phase: str | None = None) -> Method:
     """-s ū from every attacker, ū the mean of the honest uploads: the mean of all is shorter, or points the other way.
 
     Where a method has two phases that multiply each other, as FedLin's gradients and moves do, two lies may cancel.
@@ -110,9 +104,7 @@ def inner_product(
     return _named("inner_product", method, attackers, phase, centre=-positive("scale", scale))
 
 
-def _named(
-    name: str, method: Algorithm[Any, Any], attackers: Iterable[int], phase: str | None, **parts: float
-) -> Algorithm[Any, Any]:
+def _named(name: str, method: Method, attackers: Iterable[int], phase: str | None, **parts: float) -> Method:
     zero = dict.fromkeys(("own", "centre", "deviation", "draw"), 0.0)
     made = _forged(method, _numbers(attackers), phase, **(zero | parts))
     return replace(made, name=f"{name}({method.name})")
@@ -124,14 +116,14 @@ def _any_number(name: str, value: Any) -> float:
 
 @factory(own=_any_number, centre=_any_number, deviation=_any_number, draw=_any_number)
 def _forged(
-    method: Algorithm[Any, Any],
+    method: Method,
     attackers: tuple[int, ...],
     phase: str | None,
     own: float,
     centre: float,
     deviation: float,
     draw: float,
-) -> Algorithm[Any, Any]:
+) -> Method:
     """own u_i + centre ū + deviation σ + draw ξ from attacker i: one program for attacks that differ in numbers."""
 
     def forge(rows: Matrix, honest: Vector, key: Key) -> Matrix:
@@ -152,7 +144,7 @@ def _forged(
     return wrap(method, "forged", tamper=tamper, tampered_phase=phase)
 
 
-def wrong_labels(method: Algorithm[Any, Any], attackers: Iterable[int]) -> Algorithm[Any, Any]:
+def wrong_labels(method: Method, attackers: Iterable[int]) -> Method:
     """f_i(-x) in place of an attacker's f_i(x): its loss with every label or target negated, where the model is linear.
 
     That is so for `logistic` with labels ±1 and for least squares, with an intercept or without. For other problems,
@@ -173,7 +165,7 @@ def wrong_labels(method: Algorithm[Any, Any], attackers: Iterable[int]) -> Algor
 
 
 @factory()
-def _wrong_labels(method: Algorithm[Any, Any], attackers: tuple[int, ...]) -> Algorithm[Any, Any]:
+def _wrong_labels(method: Method, attackers: tuple[int, ...]) -> Method:
     return wrap(method, "wrong_labels", local=lambda local: _mirrored(local, _among(local.number, attackers)))
 
 

@@ -11,11 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from fedlin.core import Scalar, Vector
+from fedlin.core import Array, Scalar, Vector
 
-Array = NDArray[Any]
 Measures = dict[str, Any]  # by column, of one model or of one after each round; NaN where nobody looked
 
 

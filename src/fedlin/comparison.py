@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import one_of, positive, real, shape_of, shown
 from fedlin.columns import MEASURED, column, write
+from fedlin.core import Array
 from fedlin.errors import ArgumentError
 from fedlin.result import Result, first
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fedlin.report.comparison_page import Chapter, TextTable
     from fedlin.report.figure import Curve, Figure
 
-Array = NDArray[Any]
 UNITS = ("rounds", "bytes", "gradients", "seconds")
 MEASURES = tuple(one.name for one in MEASURED if one.positive)
 POINTS = 400  # of a curve in a picture; the results have them all

@@ -27,7 +27,9 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
+from numpy.typing import NDArray
 
+Array = NDArray[Any]  # on the host, of any precision
 Vector = jax.Array
 Matrix = jax.Array
 Scalar = jax.Array
@@ -184,6 +186,9 @@ class Phase(Generic[S, C]):
     tamper: Tamper | None = None
 
 
+MethodPhase = Phase[Any, Any]  # of a method whose states only it knows
+
+
 class Requirement(StrEnum):
     """What an algorithm may need; who runs or wraps it looks before anything is compiled."""
 
@@ -246,6 +251,9 @@ class Algorithm(Generic[S, C]):
         return self.opening if opening and self.opening is not None else self.phases
 
 
+Method = Algorithm[Any, Any]  # whose states only it knows
+
+
 @dataclass(frozen=True, repr=False)
 class MethodRecipe:
     """How an algorithm was made: engines rebuild it with traced numbers, so that a new β needs no new program.
@@ -255,11 +263,11 @@ class MethodRecipe:
     the numbers, named "argument.number".
     """
 
-    build: Callable[..., Algorithm[Any, Any]]
+    build: Callable[..., Method]
     structure: tuple[tuple[str, Any], ...]
     numbers: tuple[tuple[str, float | None], ...]
 
-    def with_numbers(self, numbers: Numbers) -> Algorithm[Any, Any]:
+    def with_numbers(self, numbers: Numbers) -> Method:
         """The algorithm with these numbers in place, concrete or traced."""
         arguments = dict(self.structure)
         for argument, value in self.structure:
@@ -274,15 +282,15 @@ class MethodRecipe:
         return f"{self.build.__name__}{self.structure!r}"
 
 
-Structure = Algorithm[Any, Any] | MethodRecipe  # an algorithm itself, or its recipe without numbers
+Structure = Method | MethodRecipe  # an algorithm itself, or its recipe without numbers
 
 
-def structure(algorithm: Algorithm[Any, Any]) -> Structure:
+def structure(algorithm: Method) -> Structure:
     """What of an algorithm fixes its program."""
     return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
 
 
-def rebuild(structure: Structure, numbers: Numbers) -> Algorithm[Any, Any]:
+def rebuild(structure: Structure, numbers: Numbers) -> Method:
     """The algorithm of this structure with these numbers, concrete or traced."""
     return structure.with_numbers(numbers) if isinstance(structure, MethodRecipe) else structure
 

@@ -9,14 +9,14 @@ in every round gain from that (Y.-X. Wang, B. Balle, S. Kasiviswanathan, AISTATS
 
 from functools import cache
 from math import sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.checks import instance_of, one_of, positive, positive_integer, real
 from fedlin.compressors import Compressor, identity
-from fedlin.core import Algorithm, Key, Mechanism, Vector
+from fedlin.core import Algorithm, Key, Mechanism, Method, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.payloads import Dense, Payload
 
@@ -107,7 +107,7 @@ class Guarantee(NamedTuple):
 
 
 def account(
-    algorithm: Algorithm[Any, Any], rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
+    algorithm: Method, rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
 ) -> Guarantee:
     """The ε of `rounds` rounds: exact where all clients take part, an upper bound for a drawn `share` of `clients`.
 
@@ -145,7 +145,7 @@ def account(
 
 
 def promise(
-    algorithm: Algorithm[Any, Any], rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
+    algorithm: Method, rounds: int, *, delta: float, share: float = 1.0, clients: int | None = None
 ) -> str | None:
     """The guarantee of `account` in words, or why there is none; None where the method makes no upload private.
 
@@ -193,7 +193,7 @@ def noise_for(epsilon: float, *, rounds: int, delta: float, phases: int = 1) -> 
     return float(get_sigma_gaussian(bound, _delta(delta))) * sqrt(releases)
 
 
-def combined(algorithm: Algorithm[Any, Any]) -> tuple[float, bool]:
+def combined(algorithm: Method) -> tuple[float, bool]:
     """The noise multiplier of a whole round, (Σ 1/z_p²)^(-1/2) over its phases p, and whether the server adds it.
 
     Args:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import one_of
 from fedlin.columns import BYTES, COLUMNS, MEASURED, ROUNDS, TRAINING, column, headline, is_metric
+from fedlin.core import Array
 from fedlin.errors import CheckpointError, UnknownError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Status = Literal["done", "stopped", "diverged", "interrupted"]
-Array = NDArray[Any]
 AXES = (ROUNDS.name, BYTES.name, *(one.name for one in COLUMNS if one.sums))
 _ORDER = {one.name: place for place, one in enumerate(COLUMNS)}
 
@@ -234,7 +233,7 @@ def first(values: Array, target: float, measure: str = "gap") -> int | None:
     return int(reached[0]) if reached.size else None
 
 
-def log_line(curve: NDArray[Any], start: int = 0) -> tuple[float, float]:
+def log_line(curve: Array, start: int = 0) -> tuple[float, float]:
     """The straight line through the logarithm of a curve, by least squares.
 
     Args:

@@ -9,11 +9,11 @@ from typing import Any
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.server_optimizer import read_optimizer
 from fedlin.algorithms.wrap import wrap
-from fedlin.core import Algorithm, Local, Optimizer, Requirement, Vector
+from fedlin.core import Algorithm, Local, Method, Optimizer, Requirement, Vector
 from fedlin.errors import ArgumentError
 
 
-def client_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[Any, Any]:
+def client_optimizer(method: Method, optimizer: Any) -> Method:
     """x ← x + η_i u in every local step, u what an optimiser makes of the direction -x would have moved along.
 
     That direction is ∇f_i(x) with the method's own terms: FedProx's pull, FedLin's correction. With `optax.sgd(1.0)` it
@@ -44,7 +44,7 @@ def client_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[A
 
 
 @factory()
-def _client_optimizer(method: Algorithm[Any, Any], optimizer: Optimizer) -> Algorithm[Any, Any]:
+def _client_optimizer(method: Method, optimizer: Optimizer) -> Method:
     def change(local: Local) -> Local:
         def descend(start: Vector, **options: Any) -> Vector:
             return local.descend(start, **{"optimizer": optimizer, **options})

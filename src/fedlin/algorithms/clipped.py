@@ -3,19 +3,17 @@
 R. Pascanu, T. Mikolov, Y. Bengio, On the Difficulty of Training Recurrent Neural Networks, ICML 2013, Algorithm 1.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import with_gradients, wrap
 from fedlin.checks import positive
-from fedlin.core import Algorithm, Requirement, Vector
+from fedlin.core import Algorithm, Method, Requirement, Vector
 from fedlin.errors import ArgumentError
 
 
 @factory(norm=positive)
-def clipped(method: Algorithm[Any, Any], norm: float) -> Algorithm[Any, Any]:
+def clipped(method: Method, norm: float) -> Method:
     """The method with min(1, c/‖g‖) g in place of every gradient g that a client takes, estimates included.
 
     Where a step takes the difference of two gradients of one draw (`same_batch`), g is that difference.

@@ -6,17 +6,16 @@ the least sensitive to the step size.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.fedlin import fedlin
 from fedlin.compressors import top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import error_feedback, innovation
 
 
 @factory()
-def compressed(k: int) -> Algorithm[Any, Any]:
+def compressed(k: int) -> Method:
     """FedLin whose gradients and models travel as k entries each, up and down, and which still reaches x*.
 
     Args:

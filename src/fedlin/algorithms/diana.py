@@ -3,18 +3,16 @@
 K. Mishchenko et al., Distributed Learning with Compressed Gradient Differences, 2019, Algorithm 1.
 """
 
-from typing import Any
-
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.linked_descent import linked_descent
 from fedlin.algorithms.unbiased import unbiased
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import shifted
 
 
 @factory()
-def diana(compressor: Compressor, alpha: float) -> Algorithm[Any, Any]:
+def diana(compressor: Compressor, alpha: float) -> Method:
     """x ← x - η mean(h_i + C(∇f_i(x) - h_i)), h_i ← h_i + α C(∇f_i(x) - h_i), C unbiased. τ is not used.
 
     Args:

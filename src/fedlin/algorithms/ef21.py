@@ -4,17 +4,15 @@ P. Richtárik, I. Sokolov, I. Fatkhullin, EF21: A New, Simpler, Theoretically Be
 Error Feedback, NeurIPS 2021, Algorithm 2.
 """
 
-from typing import Any
-
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.linked_descent import linked_descent
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import innovation
 
 
 @factory()
-def ef21(compressor: Compressor) -> Algorithm[Any, Any]:
+def ef21(compressor: Compressor) -> Method:
     """x ← x - η mean(g_i), g_i ← g_i + C(∇f_i(x) - g_i); the first gradients are sent in full. τ is not used.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
-from fedlin.core import Algorithm, MethodRecipe, structure
+from fedlin.core import Algorithm, Method, MethodRecipe, structure
 
 P = ParamSpec("P")
 Check = Callable[[str, Any], float]
@@ -19,10 +19,10 @@ Check = Callable[[str, Any], float]
 
 def factory(
     **numbers: Check,
-) -> Callable[[Callable[P, Algorithm[Any, Any]]], Callable[P, Algorithm[Any, Any]]]:
+) -> Callable[[Callable[P, Method]], Callable[P, Method]]:
     """Name the numeric hyperparameters and the check of each; all other arguments are structure."""
 
-    def wrap(build: Callable[P, Algorithm[Any, Any]]) -> Callable[P, Algorithm[Any, Any]]:
+    def wrap(build: Callable[P, Method]) -> Callable[P, Method]:
         signature = inspect.signature(build)
 
         @cache
@@ -30,13 +30,13 @@ def factory(
             parts: tuple[tuple[str, Any], ...],
             values: tuple[tuple[str, float | None], ...],
             kinds: tuple[type, ...],  # to the cache alone 3 and 3.0 are the same
-        ) -> Algorithm[Any, Any]:
+        ) -> Method:
             recipe = MethodRecipe(build, parts, values)
             algorithm = recipe.with_numbers(dict(values))
             return replace(algorithm, recipe=recipe)
 
         @wraps(build)
-        def call(*args: P.args, **kwargs: P.kwargs) -> Algorithm[Any, Any]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> Method:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = {

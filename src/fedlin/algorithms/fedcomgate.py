@@ -6,18 +6,16 @@ the client's own direction before quantising, less the mean after. Then the δ_i
 error of quantising stays in their sum, and the method comes to rest where ∇f(x) is that sum's mean, not at x*.
 """
 
-from typing import Any
-
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.tracked import tracked_descent
 from fedlin.algorithms.unbiased import unbiased
 from fedlin.checks import positive
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm
+from fedlin.core import Method
 
 
 @factory(server_step=positive)
-def fedcomgate(compressor: Compressor, server_step: float = 1.0) -> Algorithm[Any, Any]:
+def fedcomgate(compressor: Compressor, server_step: float = 1.0) -> Method:
     """Local steps along ∇f_i - δ_i; x ← x - γητ Δ, δ_i ← δ_i + Δ_i - Δ, Δ_i = Q(the mean direction), Δ the mean of Δ_i.
 
     At x* with δ_i = ∇f_i(x*) nobody moves and there is nothing to quantise, so an unbiased Q of small variance leads

@@ -4,17 +4,15 @@ Y. Liu, T. Lin, A. Koloskova, S. U. Stich, Decentralized Gradient Tracking with 
 (K-GT) on the complete graph.
 """
 
-from typing import Any
-
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.tracked import tracked_descent
 from fedlin.checks import positive
 from fedlin.compressors import identity
-from fedlin.core import Algorithm
+from fedlin.core import Method
 
 
 @factory(server_step=positive)
-def gradient_tracking(server_step: float = 1.0) -> Algorithm[Any, Any]:
+def gradient_tracking(server_step: float = 1.0) -> Method:
     """y ← y - η(∇f_i(y) + c_i), τ times from x; z_i = (x - y)/(ητ); x ← x - η_s ητ z, c_i ← c_i - z_i + z, z the mean.
 
     It starts from c_i = ∇f(x_0) - ∇f_i(x_0), one exchange of gradients before the first round: so its first step is

@@ -11,12 +11,12 @@ import jax
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import shown
-from fedlin.core import Algorithm, Central, Optimizer, Vector
+from fedlin.core import Central, Method, Optimizer, Vector
 from fedlin.errors import ArgumentError
 from fedlin.fingerprint import describe
 
 
-def server_optimizer(method: Algorithm[Any, Any], optimizer: Any) -> Algorithm[Any, Any]:
+def server_optimizer(method: Method, optimizer: Any) -> Method:
     """x ← x + u, u what an optimiser makes of x - x', where the method would end the round with x'.
 
     Around FedAvg it is FedAvgM with `optax.sgd(step, momentum=...)`, FedAdam with `optax.adam(step)` and FedYogi with
@@ -53,7 +53,7 @@ def read_optimizer(optimizer: Any) -> Optimizer:
 
 
 @factory()
-def _server_optimizer(method: Algorithm[Any, Any], optimizer: Optimizer) -> Algorithm[Any, Any]:
+def _server_optimizer(method: Method, optimizer: Optimizer) -> Method:
     def step(memory: Any, before: Vector, after: Vector, central: Central) -> tuple[Any, Vector]:
         # Optax's own code, which mixes types as JAX allows unless told otherwise.
         with jax.numpy_dtype_promotion("standard"):

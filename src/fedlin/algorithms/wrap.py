@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedlin.checks import shown, unknown_name
-from fedlin.core import Algorithm, Central, Key, Local, Message, Phase, Requirement, Tamper, Vector
+from fedlin.core import Algorithm, Central, Key, Local, Message, Method, MethodPhase, Requirement, Tamper, Vector
 from fedlin.errors import ArgumentError
 
 EndRound = Callable[[Any, Vector, Vector, Central], tuple[Any, Vector]]
@@ -24,7 +24,7 @@ class WrappedServer(NamedTuple):
 
 
 def wrap(
-    method: Algorithm[Any, Any],
+    method: Method,
     name: str,
     *,
     local: Callable[[Local], Local] | None = None,
@@ -32,7 +32,7 @@ def wrap(
     end_round: EndRound | None = None,
     tamper: Tamper | None = None,
     tampered_phase: str | None = None,
-) -> Algorithm[Any, Any]:
+) -> Method:
     """The method with other local work, other uploads, another end of every round, or all of these.
 
     Args:
@@ -87,26 +87,24 @@ def with_gradients(local: Local, change: Callable[[Vector], Vector]) -> Local:
     return local._replace(oracle=oracle, descend=descend)
 
 
-def _each_phase(
-    method: Algorithm[Any, Any], change: Callable[[Phase[Any, Any], bool], Phase[Any, Any]]
-) -> Algorithm[Any, Any]:
+def _each_phase(method: Method, change: Callable[[MethodPhase, bool], MethodPhase]) -> Method:
     """The method with every phase changed; `change` is told whether it is the last of its round."""
 
-    def changed(phases: tuple[Phase[Any, Any], ...]) -> tuple[Phase[Any, Any], ...]:
+    def changed(phases: tuple[MethodPhase, ...]) -> tuple[MethodPhase, ...]:
         return tuple(change(phase, number == len(phases)) for number, phase in enumerate(phases, 1))
 
     opening = None if method.opening is None else changed(method.opening)
     return replace(method, phases=changed(method.phases), opening=opening)
 
 
-def _with_local(phase: Phase[Any, Any], change: Callable[[Local], Local]) -> Phase[Any, Any]:
+def _with_local(phase: MethodPhase, change: Callable[[Local], Local]) -> MethodPhase:
     # What the server then holds is no longer an estimate of ∇f.
     return replace(
         phase, client=lambda state, message, local: phase.client(state, message, change(local)), gradient=None
     )
 
 
-def _with_tamper(phase: Phase[Any, Any], tamper: Tamper) -> Phase[Any, Any]:
+def _with_tamper(phase: MethodPhase, tamper: Tamper) -> MethodPhase:
     before = phase.tamper
 
     def both(uploads: Message, numbers: Vector, present: Vector, key: Key) -> Message:
@@ -115,7 +113,7 @@ def _with_tamper(phase: Phase[Any, Any], tamper: Tamper) -> Phase[Any, Any]:
     return replace(phase, tamper=both, gradient=None)
 
 
-def _within(phase: Phase[Any, Any], end_round: EndRound | None) -> Phase[Any, Any]:
+def _within(phase: MethodPhase, end_round: EndRound | None) -> MethodPhase:
     """The phase on the state inside a `WrappedServer`; the last of a round ends it."""
     gradient = phase.gradient
 

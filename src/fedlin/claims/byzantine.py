@@ -14,7 +14,7 @@ from fedlin.claims.common.instances import draws
 from fedlin.claims.common.wrong_means import WRONG_MEANS
 from fedlin.claims.common.wrong_methods import EXCLUDED
 from fedlin.compressors import identity
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem
@@ -29,7 +29,6 @@ LIMIT = 1.0  # of what an honest client alone is from the honest minimiser
 EXACT = 1e-6  # of the same, where FedLin without attackers ends
 LATER = "It ends at the same model, in more rounds."
 
-Method = Algorithm[Any, Any]
 Attack = Callable[[Method], Method]
 mixing = aggregation.nearest_neighbour_mixing
 DEFENCES: Mapping[str, Aggregator] = {

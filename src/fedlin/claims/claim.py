@@ -16,8 +16,8 @@ from fedlin.aggregation import Aggregator
 from fedlin.checks import did_you_mean
 from fedlin.claims.common.altered import ALTERATIONS, Alteration, with_fault
 from fedlin.claims.common.wrong_means import WRONG_MEANS
-from fedlin.claims.common.wrong_methods import EXCLUDED, Method, wrong_method
-from fedlin.core import Algorithm
+from fedlin.claims.common.wrong_methods import EXCLUDED, MethodFactory, wrong_method
+from fedlin.core import Method
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Notice, Row, Verdict
@@ -38,7 +38,7 @@ class Setting:
     draws: int = 8
     rounds: int | None = None
     quick: bool = False
-    stand_in: Method | None = field(default=None, repr=False)
+    stand_in: MethodFactory | None = field(default=None, repr=False)
     fault: Alteration | None = None
     wrong_mean: str | None = None
 
@@ -56,7 +56,7 @@ class Setting:
         """
         return quick if self.quick else full
 
-    def fedlin(self, **links: Any) -> Algorithm[Any, Any]:
+    def fedlin(self, **links: Any) -> Method:
         """The method that claims about FedLin test, with these links.
 
         >>> Setting().fedlin().name
@@ -65,7 +65,7 @@ class Setting:
         # Looked up in every call, so that whatever the package exports as FedLin is what gets tested.
         return self.tested((self.stand_in or algorithms.fedlin)(**links))
 
-    def tested(self, method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
+    def tested(self, method: Method) -> Method:
         """The method that a claim is about, with the fault that the claim is to notice if there is one.
 
         >>> Setting().tested(algorithms.fedavg()).name

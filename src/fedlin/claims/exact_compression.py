@@ -7,10 +7,8 @@ arithmetic; runs with TOP-k stay below them.
 from collections.abc import Sequence
 from functools import cache, partial
 from math import sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import algorithms
 from fedlin.claims.claim import EXACT, Outcome, Setting, claim
@@ -19,12 +17,12 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import Case, is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, STALE, WHOLE, must_notice
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
 
-Array = NDArray[Any]
 KAPPA = proofs.CURVE_KAPPA
 STEPS = np.array(proofs.SPARSE_STEPS)  # η̄L
 NEAR = 0.03  # by how much a share of the rate may differ from the one stated

@@ -7,23 +7,21 @@ steps pay in full, and beyond on stored functions that are piecewise quadratic.
 from collections.abc import Sequence
 from functools import cache, partial
 from math import log
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
 from fedlin.claims.common.bounded import is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, must_notice
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
 from fedlin.theory.certified_steps import choose
 
-Array = NDArray[Any]
 KAPPA = proofs.CURVE_KAPPA
 # η̄L up to which local steps pay in full at κ = 10, by τ: proved at every step of the curves up to there.
 FULL_UP_TO = {1: 1.8, 2: 3.6, 3: 4.5, 5: 5.0, 8: 5.0}

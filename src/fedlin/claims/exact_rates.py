@@ -12,7 +12,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import EXACT, Outcome, Setting, claim
@@ -26,7 +25,6 @@ from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
 
-Array = NDArray[Any]
 TILT = np.array([[50.0], [-50.0]])
 # The least that the drop 1 - factor is of the promised one; Theorem 7 is nearly sharp.
 AT_LEAST = {"Theorem 1": 1.9, "Theorem 4": 1.9, "Theorem 7": 1.03, "Theorem 8": 2.5, "Theorem 9": 2.5}

@@ -1,7 +1,7 @@
 """Numbers that others published on a9a, beside what our code takes in the same setting."""
 
 from math import ceil, comb, log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from fedlin.claims.common.published import (
     sorted_a9a,
 )
 from fedlin.compressors import cast, quantize, top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.links import error_feedback, innovation
@@ -53,7 +53,7 @@ SHORT, LEVELS = cast("float16", top_k(8)), innovation(quantize(15))
 class Untuned(NamedTuple):
     """A method of ours on DIANA's problem, and the bits of what a client sends up in a round after the first."""
 
-    method: Algorithm[Any, Any]
+    method: Method
     tau: int
     reach: float  # η̄L
     floats: float  # with 32 bits a number and ⌈log₂ d⌉ an index
@@ -117,7 +117,7 @@ def _words(rounds: tuple[int | None, ...]) -> str:
 
 def _run_sorted(
     given: SortedProblem,
-    method: Algorithm[Any, Any],
+    method: Method,
     plan: Plan,
     rounds: int,
     seed: int = 0,
@@ -215,7 +215,7 @@ def _fednl(problem: Logistic) -> Row:
     return _published("FedNL, rank 1", run, [None if r is None else first_bits + r * each for r in _reached(run)])
 
 
-def _from_afar(method: Algorithm[Any, Any], problem: Logistic, plan: Plan, rounds: int) -> Result:
+def _from_afar(method: Method, problem: Logistic, plan: Plan, rounds: int) -> Result:
     start = problem.minimizer + 0.1
     return simulate(method, problem, plan, rounds, x0=start, stop=Stop(gap=BITS_TO[-1]), iterates=False)
 

@@ -14,7 +14,7 @@ from fedlin.claims.common.curves import levels
 from fedlin.claims.common.figure_runs import open_choices
 from fedlin.claims.common.instances import two_clients
 from fedlin.claims.common.wrong_methods import TRIPLE, must_notice
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
@@ -30,7 +30,7 @@ SHOWN = 80  # rounds in the picture; the slowest takes four times that to settle
 class Rival(NamedTuple):
     """A method with one η, and ‖x̃* - x*‖² where the surrogate it minimises has its minimiser."""
 
-    method: Algorithm[Any, Any]
+    method: Method
     eta: float
     floor: float
 

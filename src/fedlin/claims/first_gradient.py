@@ -15,7 +15,7 @@ from fedlin.claims.common.algorithm1 import departure
 from fedlin.claims.common.bounded import Case, Departure, judge
 from fedlin.claims.common.curves import stack
 from fedlin.claims.common.wrong_methods import LONGER, TRIPLE, must_notice
-from fedlin.core import Algorithm, Central, Message
+from fedlin.core import Central, Message, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
@@ -26,7 +26,7 @@ SIZE = 100.0  # of g_1 in each entry; that of ∇f(x̄_1) is about 2
 
 
 @factory()
-def misled(method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
+def misled(method: Method) -> Method:
     """The method whose server hears, in the first phase of the first round, ±SIZE in turn in place of the mean."""
     gradient, *others = method.phases_in(opening=True)
 

@@ -7,10 +7,8 @@ from where it came from. It stays where its control variates are ∇f_i(x*).
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import algorithms, theory
 from fedlin.algorithms.scaffold import ScaffoldClient, ScaffoldServer
@@ -27,13 +25,12 @@ from fedlin.claims.common.wrong_methods import (
     WRONG,
     must_notice,
 )
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Vector
+from fedlin.core import Algorithm, Array, Central, Local, Message, Method, Phase, Vector
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.verdict import Row
 
-Array = NDArray[Any]
 STAYS, LEAVES = 1e-13, 1e-3
 DRIFTS = 1e-5  # as LEAVES, where the control variates come from near x*
 ARRIVES = 1e-9  # how near to x* the first round leads, of the distance of the start
@@ -92,7 +89,7 @@ def check(setting: Setting) -> Outcome:
         problem = least_squares(draw)
         plan = theory.strongly_convex(problem, least_squares_steps(draw))
 
-        def moves(method: Algorithm[Any, Any], start: Array, problem: Quadratic = problem, plan: Plan = plan) -> Array:
+        def moves(method: Method, start: Array, problem: Quadratic = problem, plan: Plan = plan) -> Array:
             """The distances from x* of the start and after each of two rounds."""
             return np.sqrt(simulate(method, problem, plan, 2, x0=start).distance)
 

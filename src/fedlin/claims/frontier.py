@@ -1,7 +1,7 @@
 """The frontier of few bits and few rounds: every method on the logistic regression of FedNL's authors."""
 
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.published import CLIENTS, DIANA_ALPHA, DIANA_LEVELS, L2, dealt_a9a
 from fedlin.compressors import cast, natural, quantize, top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.bits import count_bits
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
@@ -32,7 +32,7 @@ SPARSITY = 16  # of 80 clients
 class Entrant(NamedTuple):
     """A method with its plan, and the most rounds it gets."""
 
-    method: Algorithm[Any, Any]
+    method: Method
     plan: Plan
     most: int
 

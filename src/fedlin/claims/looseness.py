@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
@@ -31,13 +30,13 @@ from fedlin.claims.common.wrong_methods import (
     WHOLE,
     must_notice,
 )
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.verdict import Row
 
-Array = NDArray[Any]
 EVEN, OWN = "even quadratics", "a basis each"
 FAMILIES: dict[str, Callable[[int, float], Quadratic]] = {
     EVEN: instances.even_quadratics,

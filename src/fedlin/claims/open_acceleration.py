@@ -1,7 +1,5 @@
 """Accelerated methods that compress: rounds against κ at the steps of their theories; and how Newton's method ends."""
 
-from typing import Any
-
 import numpy as np
 
 from fedlin import algorithms, theory
@@ -9,7 +7,7 @@ from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws, quadratics, small_logistic
 from fedlin.compressors import rand_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.matrices import low_rank
@@ -83,7 +81,7 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _method(name: str, problem: Quadratic) -> tuple[Algorithm[Any, Any], Plan]:
+def _method(name: str, problem: Quadratic) -> tuple[Method, Plan]:
     few, omega = rand_k(KEPT, unbiased=True), SIZE / KEPT - 1
     match name:
         case "Scaffnew":

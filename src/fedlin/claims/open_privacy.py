@@ -1,7 +1,6 @@
 """Differential privacy: uploads clipped and noised, every round paid for in ε, and what accuracy that leaves."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.privacy import Where, account, gaussian
@@ -100,7 +99,7 @@ def _instance(number: int) -> Problem:
     return problems.quadratic(curvature[:, :, None] * np.eye(DIM), curvature * centre)
 
 
-def _method(setting: Setting, name: str, where: Where, noise: float) -> Algorithm[Any, Any]:
+def _method(setting: Setting, name: str, where: Where, noise: float) -> Method:
     gradients, moves = (gaussian(clip, noise, where=where) for clip in (CLIP, CLIP * STEP))
     if name == "FedLin":
         return setting.fedlin(uplink=gradients, model_uplink=moves)
@@ -121,9 +120,7 @@ def _errors(
     for noise in NOISES[where]:
         method = _method(setting, name, where, noise)
 
-        def distances(
-            problems: list[Problem], seeds: Sequence[int], method: Algorithm[Any, Any] = method
-        ) -> list[Array]:
+        def distances(problems: list[Problem], seeds: Sequence[int], method: Method = method) -> list[Array]:
             # One by one: as a batch, the program that draws the noise takes twice as long to compile.
             return [simulate(method, p, plan, rounds, seed=n).distance for n, p in zip(seeds, problems, strict=True)]
 

@@ -1,7 +1,7 @@
 """Section 4: FedLin's rate beside SCAFFOLD's, FedSplit's and that of a centralised baseline, as local steps grow."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fedlin.claims.common.algorithm1 import departure
 from fedlin.claims.common.bounded import CAPTION, Departure, is_algorithm_1
 from fedlin.claims.common.curves import Array, fall, floors, stack, summary, thin
 from fedlin.claims.common.wrong_methods import BY_STEPS, DELAYED, FORGETS, STALE, must_notice
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
@@ -114,7 +114,7 @@ def others(numbers: range, rounds: int) -> Others:
     """Their runs, once for whatever is tested in FedLin's place."""
     family = [instances.even_quadratics(n, KAPPA, pull=300) for n in numbers]
 
-    def curves_of(method: Algorithm[Any, Any], plans: list[Plan]) -> Array:
+    def curves_of(method: Method, plans: list[Plan]) -> Array:
         return stack(simulate_many(method, family, plans, rounds), "distance", rounds)
 
     steps = [np.full(instances.CLIENTS, H) for H in STEPS]

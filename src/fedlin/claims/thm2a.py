@@ -4,20 +4,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
 from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
 from fedlin.report.figure import Figure
 from fedlin.result import Result
 
-Array = NDArray[Any]
 FAR = 60 * np.resize((1.0, -1.0), 10) / np.sqrt(10)  # where logistic regression is almost linear, and a bound sharpest
 
 

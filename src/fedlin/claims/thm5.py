@@ -6,7 +6,7 @@ proven for η̄ ≤ 1/(12L), half of what it is stated for; beyond, it is measur
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.bounded import is_algorithm_1, play
 from fedlin.claims.common.curves import stack, thin
 from fedlin.claims.common.wrong_methods import LONGER, STALE, THIRD, TRIPLE, must_notice
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -24,7 +25,6 @@ from fedlin.report.figure import Curve, Figure, Panel, Scale
 from fedlin.report.verdict import Row
 from fedlin.theory.steps import DECAY
 
-Array = NDArray[Any]
 KAPPA, DIM = 2.0, 5
 PULL = 300.0  # how far clients pull apart: what FedAvg ends at is then above the noise floor
 VARIANCE = 1e-5  # of the noise in each entry of a gradient

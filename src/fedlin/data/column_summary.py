@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlin.core import Array
 from fedlin.data.number_text import MOSTLY, missing_words, numbers
 from fedlin.errors import DataError
 
-Array = NDArray[Any]
 CODES = 50  # different entries up to which numbers may be codes, and are told as words too
 WORDS = 1000  # different words a client tells of, the most frequent first
 SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlin.core import Array
 from fedlin.data.number_text import is_number, missing_words, write_plainly
 from fedlin.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[Any]
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE = 200  # lines from which the separator is read
 REMARKS = 50  # lines before the names of the columns, at most

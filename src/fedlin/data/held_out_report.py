@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, log_softmax
 from scipy.stats import rankdata
 
 from fedlin.columns import column
+from fedlin.core import Array
 from fedlin.data.held_out_metrics import (
     CLASSIFIERS,
     constant_deviance,
@@ -21,7 +21,6 @@ from fedlin.data.held_out_metrics import (
 from fedlin.data.prepare_table import LabelledRows
 from fedlin.errors import ArgumentError
 
-Array = NDArray[Any]
 OwnMetric = Callable[[Array, Array, Array], Any]  # (model, X, y) -> a number
 BINS = 10  # of equal width, in which stated chances are set beside what happened
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from fedlin.core import Array
+
 # What stands for a missing value, in small letters.
 MISSING = frozenset([
     "", "na", "n/a", "#n/a", "n.a.", "n.a", "k.a.", "nan", "null", "none", "?", "-", "--", "–", "—", ".", "...", "*",

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import one_of, positive_integer, shown, true_or_false
+from fedlin.core import Array
 from fedlin.data.column_summary import as_days
 from fedlin.data.number_text import missing_words, numbers
 from fedlin.data.raw_table import RawTable
@@ -19,7 +19,6 @@ from fedlin.problems.problem import Problem
 from fedlin.problems.regression import regression
 from fedlin.problems.softmax import softmax
 
-Array = NDArray[Any]
 Kind = Literal["number", "date", "words"]
 SCALES = ("standard", "robust", "range", "none")
 FILLS = ("mean", "median", "zero")

@@ -7,12 +7,13 @@ runs in one process, and the bytes that would travel are counted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.checks import one_of, random_seed, real, shown
+from fedlin.core import Array
 from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, summarise, to_bytes
 from fedlin.data.fit_preparation import fit_preparation
 from fedlin.data.number_text import missing_words, numbers
@@ -22,7 +23,6 @@ from fedlin.data.raw_table import RawTable
 from fedlin.data.split import by_column
 from fedlin.errors import ArgumentError, DataError
 
-Array = NDArray[Any]
 Rows = NDArray[np.intp]
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import did_you_mean, missing, shown
+from fedlin.core import Array
 from fedlin.data.csv_text import read_csv
 from fedlin.data.number_text import missing_words, write_plainly
 from fedlin.errors import DataError
 
-Array = NDArray[Any]
 LABEL, CLIENT = "label", "client"  # the columns' names unless others are given
 
 

@@ -6,14 +6,13 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import fits_memory, positive, positive_integer, random_seed, refuse_missing, shape_of
+from fedlin.core import Array
 from fedlin.data.labels import labels_of_rows
 from fedlin.data.partition import Partition
 from fedlin.errors import DataError
-
-Array = NDArray[Any]
 
 
 def iid(y: ArrayLike | int, clients: int, *, seed: int = 0) -> Partition:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from fedlin.checks import is_sparse
+from fedlin.core import Array
 from fedlin.errors import DataError
-
-Array = NDArray[Any]
 
 
 class Table(NamedTuple):

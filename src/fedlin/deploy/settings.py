@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import unknown_name
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.data import Recipe
 from fedlin.engines.federation import Evaluation, Policy
 from fedlin.engines.federation.secure_shares import LEAST, threshold_of
@@ -95,7 +95,7 @@ _TABLES = ("run", "algorithm", "policy", "prepare", "evaluation", "sites")
 class FederationSettings:
     """A federation's run."""
 
-    algorithm: Algorithm[Any, Any]
+    algorithm: Method
     plan: Plan
     sites: tuple[str, ...]  # sorted, as the plan's entries are
     rounds: int
@@ -202,7 +202,7 @@ def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str
     return checked(model, content, place)
 
 
-def _algorithm(table: Any) -> Algorithm[Any, Any]:
+def _algorithm(table: Any) -> Method:
     name, arguments = table.get("name"), {key: value for key, value in table.items() if key != "name"}
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import one_of
 from fedlin.coding import ArithmeticEncoder
-from fedlin.core import Algorithm, Message, Structure, rebuild, structure
+from fedlin.core import Message, Method, Structure, rebuild, structure
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram, client_step, combine, server_step, weigh
@@ -63,7 +63,7 @@ class BitCounts(NamedTuple):
 
 
 def count_bits(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     problem: Problem,
     plan: Plan,
     rounds: int,
@@ -116,7 +116,7 @@ def _count(message: Message, coders: dict[Any, ArithmeticEncoder], stream: Any) 
 
 
 def _messages(
-    algorithm: Algorithm[Any, Any], problem: Problem, plan: Plan, rounds: int, seed: int, x0: ArrayLike | None
+    algorithm: Method, problem: Problem, plan: Plan, rounds: int, seed: int, x0: ArrayLike | None
 ) -> Iterator[tuple[int, tuple[int, Message, Message]]]:
     """(round, (phase, broadcast, stacked uploads)) of a run with everyone, on the host and as they are sent."""
     given = {"seed": seed, "x0": x0, "participation": 1.0, "weights": None, "stop": None}

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import positive_integer
 from fedlin.columns import column
+from fedlin.core import Array
 from fedlin.errors import ArgumentError
 from fedlin.problems.metrics import Evaluate, Metric, check_metrics
 from fedlin.problems.problem import Problem
-
-Array = NDArray[Any]
 
 
 class Best(NamedTuple):

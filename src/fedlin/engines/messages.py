@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import instance_of
-from fedlin.core import Algorithm, Message, Phase
+from fedlin.core import Algorithm, Message, Method, MethodPhase
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
 from fedlin.errors import ArgumentError
@@ -57,7 +57,7 @@ class RoundSize(NamedTuple):
         return opening, later
 
 
-def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize:
+def message_sizes(algorithm: Method, problem: Problem) -> RoundSize:
     """Exact bytes of every message one client sends and gets, values and indices apart.
 
     Args:
@@ -84,7 +84,7 @@ def message_sizes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundSize
 
 @cache
 def _round_size(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     program: ClientProgram,
     tree: Any,
     shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
@@ -106,11 +106,11 @@ def _measure(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:
 
 
 def trace_rounds(
-    algorithm: Algorithm[Any, Any], program: ClientProgram, own: tuple[Data, Data], dim: int, dtype: np.dtype[Any]
+    algorithm: Method, program: ClientProgram, own: tuple[Data, Data], dim: int, dtype: np.dtype[Any]
 ) -> RoundShapes:
     """Follow an algorithm through a round; `own` is a client's data and noise, abstract."""
 
-    def follow(phases: tuple[Phase[Any, Any], ...], server: State, client: State) -> tuple[PhaseShape, ...]:
+    def follow(phases: tuple[MethodPhase, ...], server: State, client: State) -> tuple[PhaseShape, ...]:
         shapes = []
         for number, phase in enumerate(phases):
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.core import Central, Message, Phase, Scalar, Vector
+from fedlin.core import Central, Message, MethodPhase, Scalar, Vector
 from fedlin.engines.keys import PhaseKeys
 from fedlin.engines.local import make_local
 from fedlin.layout import EVERYWHERE, each_client, sum_over_clients
@@ -94,7 +94,7 @@ def weigh(weights: A, totals: Totals, present: A | None = None) -> Weighting:
 
 
 def client_step(
-    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, message: Message, client: ClientArrays
+    phase: MethodPhase, program: ClientProgram, keys: PhaseKeys, message: Message, client: ClientArrays
 ) -> Answer:
     """One client's part: its next state and its upload as it is sent, from the broadcast as it was sent."""
     local, counter = make_local(
@@ -116,7 +116,7 @@ def client_step(
 
 
 def clients_step(
-    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, server: State, clients: ClientArrays
+    phase: MethodPhase, program: ClientProgram, keys: PhaseKeys, server: State, clients: ClientArrays
 ) -> Answer:
     """The part of many clients, whose uploads come decoded and stacked."""
     message = decode(phase.down(server))  # once for all of them
@@ -133,7 +133,7 @@ def clients_step(
 
 
 def tampered(
-    phase: Phase[Any, Any], keys: PhaseKeys, numbers: Vector, weights: Vector, uploads: Message, mesh: Mesh | None
+    phase: MethodPhase, keys: PhaseKeys, numbers: Vector, weights: Vector, uploads: Message, mesh: Mesh | None
 ) -> Message:
     """The decoded, stacked uploads of the clients of these numbers as they arrive."""
     if phase.tamper is None:
@@ -177,7 +177,7 @@ def mean_loss(each: A, losses: A, seen: A) -> A:
 
 
 def server_step(
-    phase: Phase[Any, Any], keys: PhaseKeys, server: State, upload: Message, weighting: Weighting, eta: Scalar
+    phase: MethodPhase, keys: PhaseKeys, server: State, upload: Message, weighting: Weighting, eta: Scalar
 ) -> State:
     """The server's part: its next state from the mean upload; `eta` is the mean of all clients' η_i."""
     central = Central(weighting.share, keys.server, keys.shared, eta, weighting.largest)
@@ -185,7 +185,7 @@ def server_step(
 
 
 def phase_alone(
-    phase: Phase[Any, Any], program: ClientProgram, keys: PhaseKeys, server: State, client: ClientArrays
+    phase: MethodPhase, program: ClientProgram, keys: PhaseKeys, server: State, client: ClientArrays
 ) -> tuple[Message, Answer, State]:
     """The whole phase as if there were this client only: the broadcast, its answer, the server's next state."""
     message = phase.down(server)

@@ -1,21 +1,17 @@
 """What an algorithm requires of a run, asked for before anything is compiled."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import instance_of
-from fedlin.core import Algorithm, Requirement
+from fedlin.core import Array, Method, Requirement
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.problems.problem import Problem
 
-Array = NDArray[Any]
 ANY_COHORT = "fedlin.scaffold(), or fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity()))"
 
 
-def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
+def check_plan(algorithm: Method, tau: Array, eta: Array) -> None:
     """Refuse τ_i and η_i that the algorithm cannot work with."""
     if Requirement.ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
         raise PlanError(
@@ -29,7 +25,7 @@ def check_plan(algorithm: Algorithm[Any, Any], tau: Array, eta: Array) -> None:
         )
 
 
-def check_oracle(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
+def check_oracle(algorithm: Method, problem: Problem) -> None:
     """Refuse a problem without the proximal operator or the second derivatives that the algorithm needs."""
     if Requirement.PROX in algorithm.requires and problem.objective.prox is None:
         raise ArgumentError(
@@ -44,7 +40,7 @@ def check_oracle(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
         )
 
 
-def check_clients(algorithm: Algorithm[Any, Any], weights: Array) -> None:
+def check_clients(algorithm: Method, weights: Array) -> None:
     """Refuse clients of whom there are too many or too few, or who count differently, where that matters."""
     if algorithm.clients is not None and algorithm.clients != len(weights):
         raise ArgumentError(
@@ -58,7 +54,7 @@ def check_clients(algorithm: Algorithm[Any, Any], weights: Array) -> None:
         )
 
 
-def check_convexity(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
+def check_convexity(algorithm: Method, problem: Problem) -> None:
     """Refuse a problem that is not as convex as the algorithm needs it."""
     if Requirement.STRONG_CONVEXITY in algorithm.requires and problem.strong_convexity <= 0:
         raise ArgumentError(
@@ -67,7 +63,7 @@ def check_convexity(algorithm: Algorithm[Any, Any], problem: Problem) -> None:
         )
 
 
-def check_presence(algorithm: Algorithm[Any, Any], everyone: bool) -> None:
+def check_presence(algorithm: Method, everyone: bool) -> None:
     """Refuse rounds without everyone where the algorithm cannot do without."""
     if Requirement.EVERY_CLIENT in algorithm.requires and not everyone:
         raise ArgumentError(
@@ -76,7 +72,7 @@ def check_presence(algorithm: Algorithm[Any, Any], everyone: bool) -> None:
         )
 
 
-def check_cohort(algorithm: Algorithm[Any, Any], answering: Array, clients: int) -> None:
+def check_cohort(algorithm: Method, answering: Array, clients: int) -> None:
     """Refuse rounds of more or fewer clients than the algorithm is made for; `answering` has how many each has."""
     size = algorithm.cohort
     if size is not None and np.any(answering != size):
@@ -88,7 +84,7 @@ def check_cohort(algorithm: Algorithm[Any, Any], answering: Array, clients: int)
         )
 
 
-def check_aggregate(algorithm: Algorithm[Any, Any], aggregate: Aggregator | None, weights: Array) -> Aggregator:
+def check_aggregate(algorithm: Method, aggregate: Aggregator | None, weights: Array) -> Aggregator:
     """The aggregator, the mean where none is given; refused where the algorithm or the weights need the mean itself."""
     if aggregate is None:
         return mean()

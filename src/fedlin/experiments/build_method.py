@@ -13,7 +13,7 @@ from fedlin import aggregation, algorithms, compressors, links, matrices, privac
 from fedlin.aggregation import Aggregator
 from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Method
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.experiments import config
 from fedlin.experiments.own_code import call_own, is_own
@@ -52,7 +52,7 @@ AGGREGATORS = _makers(aggregation, Aggregator)
 
 def algorithm(
     name: str, arguments: Mapping[str, Any], besides: Iterable[str] = config.AlgorithmConfig.model_fields
-) -> Algorithm[Any, Any]:
+) -> Method:
     """The method with its arguments; links and compressors are written as text.
 
     `besides` are the keys a file may give that are no arguments, to be named where one is misspelt.
@@ -72,7 +72,7 @@ def algorithm(
     for key, parameter in signature.parameters.items():
         if parameter.default is parameter.empty and key not in values:
             raise ArgumentError(f"{name} needs {key}: give it, for example {key} = {_example(parameter.annotation)}.")
-    made: Algorithm[Any, Any] = METHODS[name](**values)
+    made: Method = METHODS[name](**values)
     return made
 
 

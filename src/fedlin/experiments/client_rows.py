@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import data
+from fedlin.core import Array
 from fedlin.data.prepare_table import HeldOut, LabelledRows, plain_labels, with_labels
 from fedlin.data.read import has_columns
 from fedlin.errors import DataError
 from fedlin.experiments import config
 from fedlin.experiments.experiment_file import DATA
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
 
 from fedlin.aggregation import Aggregator
 from fedlin.algorithms import fedlin
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.data.held_out_report import OwnMetric
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.simulation.run import prepare_run
@@ -34,7 +33,7 @@ class PreparedRun:
 
     planned: PlannedRun
     built: BuiltProblem
-    algorithm: Algorithm[Any, Any]
+    algorithm: Method
     experiment: ExperimentConfig
     aggregate: Aggregator
 

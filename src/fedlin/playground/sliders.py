@@ -2,17 +2,16 @@
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from fedlin import algorithms
 from fedlin.checks import nonnegative, one_of, positive, positive_integer, real
 from fedlin.columns import column
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import error_feedback, innovation, plain
 
 DIM = 20  # d, small enough for a redraw while a slider moves
 FEDLIN, FEDAVG = "FedLin", "FedAvg"
-METHODS: dict[str, Algorithm[Any, Any]] = {
+METHODS: dict[str, Method] = {
     FEDLIN: algorithms.fedlin(),
     FEDAVG: algorithms.fedavg(),
     "FedNova": algorithms.fednova(),

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.compressors import identity, top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.playground.sliders import AXES, DIM, FEDAVG, FEDLIN, MEASURES, MEMORIES, METHODS, Sliders
@@ -94,7 +94,7 @@ def _plan(name: str, tau: Any, eta_bar: float) -> Plan:
     return Plan(1, eta_bar) if name == "gradient_descent" else Plan.scaled(tau, eta_bar)
 
 
-def _methods(settings: Sliders) -> dict[str, Algorithm[Any, Any]]:
+def _methods(settings: Sliders) -> dict[str, Method]:
     if not settings.compressed:
         return {name: METHODS[name] for name in (settings.method, FEDLIN, FEDAVG)}
     link = MEMORIES[settings.memory]

@@ -5,12 +5,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import all_finite, shape_of
+from fedlin.core import Array
 from fedlin.errors import DataError
-
-Array = NDArray[Any]
 
 
 def stack_clients(data: Any) -> tuple[Any, bool]:

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import finite, first_line, nonnegative, one_of, positive, shown
-from fedlin.core import Vector
+from fedlin.core import Array, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
@@ -18,8 +18,6 @@ from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, 
 from fedlin.problems.packed import pack
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.problems.survey import Optimum
-
-Array = NDArray[Any]
 
 
 class Known(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, log1p
 
 from fedlin.checks import nonnegative
-from fedlin.core import Matrix, Scalar, Vector
+from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
@@ -33,8 +33,6 @@ from fedlin.problems.rows import (
 )
 from fedlin.problems.solver import minimise
 from fedlin.problems.survey import Optimum
-
-Array = NDArray[Any]
 
 
 def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:

@@ -7,16 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import first_line
 from fedlin.columns import is_metric
-from fedlin.core import Scalar, Vector
+from fedlin.core import Array, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.layout import even_block, sum_over_blocks
 from fedlin.memory import fitting_block
 
-Array = NDArray[Any]
 Metric = Callable[[Any, Any], Any]  # (model, batch) -> the mean of something over the batch's rows
 Evaluate = Callable[[Any], dict[str, float]]  # a flat model's metrics
 ROWS = 1024  # at a time, at most: enough to occupy a device

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlin.core import Array
 from fedlin.layout import Shared
 from fedlin.problems.objective import Data
 
 T = TypeVar("T")
-Array = NDArray[Any]
 ROWS = 64  # of a block, where a block's sums are small beside its rows
 WORTHWHILE = 1.5  # padded rows over packed rows from which packing pays
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedlin.core import Matrix, Scalar, Vector
+from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
@@ -24,8 +24,6 @@ from fedlin.problems.rows import (
 )
 from fedlin.problems.solver import minimise
 from fedlin.problems.survey import Optimum
-
-Array = NDArray[Any]
 
 
 def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import finite
 from fedlin.columns import Measures
-from fedlin.core import Key, Scalar, Vector
+from fedlin.core import Array, Key, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import one_pass_block
 from fedlin.memory import fitting_block
@@ -23,7 +23,6 @@ from fedlin.problems.metrics import Evaluate, Metric, as_it_is, evaluate_in_bloc
 from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
 from fedlin.problems.survey import Optimum, Sums, measure, survey
 
-Array = NDArray[Any]
 _BLOCKS: dict[Any, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
 
 

@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import finite
-from fedlin.core import Matrix, Scalar, Vector
+from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
 from fedlin.problems.objective import Descent, Objective
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.survey import Optimum
-
-Array = NDArray[Any]
 
 
 class Basis(NamedTuple):

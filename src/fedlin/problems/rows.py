@@ -8,16 +8,15 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
-from fedlin.core import Key, Matrix, Scalar, Vector
+from fedlin.core import Array, Key, Matrix, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
 from fedlin.problems.packed import ROWS, PackedRows, pack, sum_over_packed
 from fedlin.problems.problem import Rows
 
-Array = NDArray[Any]
 T = TypeVar("T")
 BLOCK = 512  # rows at a time where clients are long
 LARGEST = 2**30  # entries that sparse rows may take up once they are dense and padded: 8 GiB

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from scipy.special import softmax as probabilities
 
 from fedlin.checks import positive_integer
-from fedlin.core import Scalar, Vector
+from fedlin.core import Array, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
@@ -33,7 +33,6 @@ from fedlin.problems.rows import (
 from fedlin.problems.solver import minimise
 from fedlin.problems.survey import Optimum
 
-Array = NDArray[Any]
 MOST_CLASSES = 2**20  # more are labels that are no classes
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
@@ -11,12 +11,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from fedlin import problems
 from fedlin.checks import shown
-from fedlin.core import Algorithm
+from fedlin.core import Array, Method
 from fedlin.errors import ArgumentError, DataError
 from fedlin.sklearn.linear_estimator import LinearEstimator, Target
 from fedlin.sklearn.rescaled_rounds import LinearModel
-
-Array = NDArray[Any]
 
 
 def _slope_binary(scores: Array, y: Array) -> Array:
@@ -58,7 +56,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         self,
         l2: float = 1e-2,
         *,
-        method: str | Algorithm[Any, Any] = "fedlin",
+        method: str | Method = "fedlin",
         local_steps: int | ArrayLike = 5,
         step: float | None = None,
         rounds: int = 2000,

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -13,13 +13,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fedlin import algorithms, data
 from fedlin.checks import nonnegative, positive, positive_integer, shape_of, shown, true_or_false
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Array, Method
 from fedlin.errors import ArgumentError, DataError
 from fedlin.plan import Plan
 from fedlin.problems.rows import dense
 from fedlin.sklearn.rescaled_rounds import ClientRows, LinearModel, fit_linear_model
 
-Array = NDArray[Any]
 METHODS = {
     "fedlin": algorithms.fedlin,
     "fedavg": algorithms.fedavg,
@@ -71,7 +70,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self,
         l2: float = 1e-2,
         *,
-        method: str | Algorithm[Any, Any] = "fedlin",
+        method: str | Method = "fedlin",
         local_steps: int | ArrayLike = 5,
         step: float | None = None,
         rounds: int = 2000,
@@ -155,7 +154,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         intercept = fit.W[features] - coef @ units.middle if self.fit_intercept else np.zeros(target.model.outputs)
         return coef, intercept
 
-    def _algorithm(self) -> Algorithm[Any, Any]:
+    def _algorithm(self) -> Method:
         if isinstance(self.method, Algorithm):
             return self.method
         if not isinstance(self.method, str) or self.method not in METHODS:
@@ -164,7 +163,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             )
         return METHODS[self.method]()
 
-    def _local_steps(self, algorithm: Algorithm[Any, Any], clients: int) -> Array:
+    def _local_steps(self, algorithm: Method, clients: int) -> Array:
         """τ_i; clients of gradient descent take one."""
         tau, _ = Plan(self.local_steps, 1.0).rows(clients, 1)
         if tau.ndim != 1:

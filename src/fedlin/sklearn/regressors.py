@@ -3,16 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 
 from fedlin import problems
+from fedlin.core import Array
 from fedlin.errors import DataError
 from fedlin.sklearn.linear_estimator import LinearEstimator, Target
 from fedlin.sklearn.rescaled_rounds import LinearModel
-
-Array = NDArray[Any]
 
 
 def _least_squares(X: Any, y: Any, **options: Any) -> problems.Problem:

@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from fedlin.algorithms import fedlin
-from fedlin.core import Algorithm, Requirement
+from fedlin.core import Array, Method, Requirement
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.plan import Plan
@@ -30,7 +29,6 @@ from fedlin.problems.problem import Problem
 from fedlin.result import Result
 from fedlin.theory.certified_steps import choose
 
-Array = NDArray[Any]
 STAGE = 30  # rounds after which the coordinates are chosen anew
 FALL = 1e-3  # or once the gradient has shrunk to this share
 LATEST = 5  # rounds at the end of a stage from which its rate is read
@@ -90,7 +88,7 @@ def fit_linear_model(
     model: LinearModel,
     rows: ClientRows,
     start: Array,
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     tau: Array,
     *,
     step: float | None,

@@ -5,11 +5,11 @@ bounds of the other methods are in `method_bounds` and `accelerated_bounds` and 
 """
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedlin.core import Array
 from fedlin.problems.problem import Problem
 from fedlin.theory.accelerated_bounds import coin_rounds, compressed_scaffnew, fedlin_newton, gradskip, locodl, tamuna
 from fedlin.theory.certified_steps import certified_factors
@@ -52,8 +52,6 @@ __all__ = [
     "strongly_convex",
     "tamuna",
 ]
-
-Array = NDArray[Any]
 
 
 def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:

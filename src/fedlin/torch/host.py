@@ -5,17 +5,16 @@ Every argument has a leading axis of clients, of length one where all clients sh
 
 import copy
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedlin.core import Array
 from fedlin.torch.module_rows import AllRows, ModuleBatches
 from fedlin.torch.slopes import Loss, ModuleSlopes, Slopes, find_slots
 
-Array = NDArray[Any]
 _REMEMBERED = 10**7  # entries of gradients that are kept: a model is measured, and then asked for its gradient again
 
 

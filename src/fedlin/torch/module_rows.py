@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Array = NDArray[Any]
+from fedlin.core import Array
 
 
 class ModuleRows(NamedTuple):

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fedlin.checks import nonnegative, one_of, positive_integer
-from fedlin.core import Key, Scalar, Vector
+from fedlin.core import Array, Key, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.fingerprint import fingerprint
 from fedlin.problems.metrics import Evaluate, Metric
@@ -27,8 +27,6 @@ from fedlin.torch.module_checks import check_module, draws_numbers, read_clients
 from fedlin.torch.module_metrics import evaluate_module
 from fedlin.torch.module_rows import AllRows, ModuleBatches
 from fedlin.torch.slopes import PRECISIONS, Loss, Slopes, gradients
-
-Array = NDArray[Any]
 
 
 class TorchProblem(Problem):

@@ -197,7 +197,7 @@ ALL_LINKS = fedlin.compressed(2)
 
 
 @pytest.mark.slow
-@chaos(400)
+@chaos(150)
 @given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS), exchanges=14))
 def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(faults: list[Fault]) -> None:
     """Crashes before and after persisting, a server dead between and in phases, a truncated checkpoint, late and
@@ -218,7 +218,7 @@ def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int,
 
 
 @pytest.mark.slow
-@chaos(60)
+@chaos(40)
 @given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=14))
 def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault]) -> None:
     result, _ = disturbed(REMEMBERING, faults, 18)

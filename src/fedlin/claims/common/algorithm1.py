@@ -5,18 +5,18 @@ add up. Nothing here comes from the engines, the methods or the links. Arrays ar
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.logistic import Logistic
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
 
-Array = NDArray[Any]
 Gradients = Callable[[Array], Array]  # ∇f_i at (clients, rounds, d) points, client by client
 PLAYED = 1500
 SMALL = 1e-4  # of the first move: a shorter one is near rounding and counts as this long

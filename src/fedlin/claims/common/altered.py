@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.claims.common.wrong_methods import EXCLUDED, number
-from fedlin.core import Algorithm, Central, Local, Requirement, Scalar, Vector
+from fedlin.core import Central, Local, Method, Requirement, Scalar, Vector
 
 
 class Alteration(NamedTuple):
@@ -42,13 +42,13 @@ def any_fault(passes: Mapping[str, str] | None = None, without: tuple[str, ...] 
     return {name: (passes or {}).get(name, EXCLUDED) for name in ALTERATIONS if name not in without}
 
 
-def with_fault(method: Algorithm[Any, Any], fault: Alteration) -> Algorithm[Any, Any]:
+def with_fault(method: Method, fault: Alteration) -> Method:
     """The method with this fault; one that keeps its model to itself has local steps that are wrong alone."""
     return altered(method, fault.length, fault.reach)
 
 
 @factory(length=number, reach=number)
-def altered(method: Algorithm[Any, Any], length: float, reach: float) -> Algorithm[Any, Any]:
+def altered(method: Method, length: float, reach: float) -> Method:
     """The method with its local steps and its moves multiplied."""
 
     def lengthen(local: Local) -> Local:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from fedlin.claims.claim import Outcome, Setting
 from fedlin.claims.common.algorithm1 import AGREE, Gradients, TopK, departure
 from fedlin.claims.common.curves import RESOLVED, exponent, fall, stack, summary, thin
 from fedlin.compressors import top_k
-from fedlin.core import Algorithm
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import error_feedback, plain
 from fedlin.plan import Plan
@@ -20,7 +20,6 @@ from fedlin.report.figure import Curve, Figure, Panel, Scale
 from fedlin.report.verdict import Row
 from fedlin.result import Result
 
-Array = NDArray[Any]
 CAPTION = "Lines are medians over the draws, bands their range."
 
 
@@ -32,7 +31,7 @@ class Departure(NamedTuple):
     draw: int
 
 
-def sparse_fedlin(setting: Setting, up: TopK | None = None, down: TopK | None = None) -> Algorithm[Any, Any]:
+def sparse_fedlin(setting: Setting, up: TopK | None = None, down: TopK | None = None) -> Method:
     """The method under test, with gradients sparsified at the clients, at the server, at both or nowhere."""
     links = {
         name: (error_feedback if sparsity.feedback else plain)(top_k(sparsity.k))

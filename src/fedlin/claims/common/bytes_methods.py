@@ -10,13 +10,13 @@ whole numbers. `python -m benchmarks.tune_bytes` tunes all again.
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedlin import algorithms
 from fedlin.claims.common.instances import a9a, least_squares, quadratics
 from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import cast, quantize, rand_k, top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import error_feedback, innovation, plain
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -29,10 +29,10 @@ SMALL, FLOAT16 = "FedLin, 5 bits down, TOP-10 up", "FedLin, float16"
 PAPER = ("FedLin, dense", "FedLin, server", "FedLin, clients")  # what the paper proposes
 SPARSITY = (10, 25, 50)
 QUANTISERS = {"5 bits": quantize(15), "8 bits": quantize(127)}
-Variants = dict[str, Algorithm[Any, Any]]  # by what they choose; "" where there is nothing to choose
+Variants = dict[str, Method]  # by what they choose; "" where there is nothing to choose
 
 
-def _alone(algorithm: Algorithm[Any, Any]) -> Variants:
+def _alone(algorithm: Method) -> Variants:
     return {"": algorithm}
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.claims.claim import Setting
-from fedlin.core import Algorithm
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -16,7 +15,6 @@ from fedlin.report.figure import Curve, Kind, Panel, Scale
 from fedlin.report.verdict import Row
 from fedlin.result import Result, log_line
 
-Array = NDArray[Any]
 T = TypeVar("T")
 BAND = "Lines are medians over all draws, bands the range of the draws that came closer to x* than they began."
 STRAIGHT = 0.95  # R² of what counts as a straight line on a logarithmic axis
@@ -29,7 +27,7 @@ def extremes(setting: Setting, methods: Mapping[str, T]) -> dict[str, T]:
 
 
 def sweep(
-    methods: Mapping[str, Algorithm[Any, Any]],
+    methods: Mapping[str, Method],
     families: Mapping[str, Sequence[Problem]],
     plans: Sequence[Plan],
     rounds: int,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin import algorithms
-from fedlin.core import Algorithm, Scalar, Vector
+from fedlin.core import Method, Scalar, Vector
 from fedlin.errors import FedLinError
 from fedlin.links import plain
 from fedlin.plan import Plan
@@ -37,7 +37,7 @@ from fedlin.theory.exact import (
 )
 from fedlin.theory.exact.worst_function import envelope
 
-Maker = Callable[..., Algorithm[Any, Any]]  # takes the links that `algorithms.fedlin` takes
+Maker = Callable[..., Method]  # takes the links that `algorithms.fedlin` takes
 FILE = "exact_proofs.json"
 TWO = 2  # local steps, where their number is not the point
 KAPPAS = (3.0, 10.0, 100.0, 1000.0)

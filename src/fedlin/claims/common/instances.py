@@ -18,7 +18,7 @@ from scipy.special import expit
 from fedlin import problems
 from fedlin.claims.claim import Setting
 from fedlin.claims.common.algorithm1 import Gradients
-from fedlin.core import Scalar
+from fedlin.core import Array, Scalar
 from fedlin.data import read
 from fedlin.experiments.experiment_file import DATA
 from fedlin.plan import draw_steps
@@ -26,7 +26,6 @@ from fedlin.problems.logistic import Logistic
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
 
-Array = NDArray[Any]
 CLIENTS = 10  # m of the small problems
 DIM = 12  # d of the small quadratics; one for all, so that claims share compiled programs
 FASTEST = 10  # the largest τ_i on the small problems

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import cast
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Requirement, Vector
+from fedlin.core import Central, Local, Message, Method, MethodPhase, Phase, Requirement, Vector
 from fedlin.payloads import Dense, is_payload
 
 VALUE, CHANGE, OWN = "value", "change", "own"  # OWN: compressed by the method itself
@@ -42,7 +42,7 @@ class NarrowClient(NamedTuple):
 
 
 @factory()
-def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Algorithm[Any, Any]:
+def narrow(method: Method, dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...]) -> Method:
     """`method` with the vectors of its messages as changes in `dtype`; an opening round is sent in full.
 
     Args:
@@ -84,7 +84,7 @@ def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, 
             fresh += [heard[-1] if kind == VALUE else before] * _is_vector(node)
         return jax.tree.unflatten(shape, heard), tuple(fresh)
 
-    def narrowed(number: int, phase: Phase[Any, Any]) -> Phase[NarrowServer, NarrowClient]:
+    def narrowed(number: int, phase: MethodPhase) -> Phase[NarrowServer, NarrowClient]:
         below, above = vectors[number]
 
         def down(state: NarrowServer) -> Message:
@@ -104,7 +104,7 @@ def narrow(method: Algorithm[Any, Any], dtype: str, vectors: tuple[tuple[Kinds, 
 
         return Phase(phase.name, down, client, server)
 
-    def whole(phase: Phase[Any, Any]) -> Phase[NarrowServer, NarrowClient]:
+    def whole(phase: MethodPhase) -> Phase[NarrowServer, NarrowClient]:
         def client(state: NarrowClient, message: Message, local: Local) -> tuple[NarrowClient, Message]:
             own, upload = phase.client(state.own, message, local)
             return state._replace(own=own), upload

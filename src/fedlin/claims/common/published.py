@@ -5,17 +5,16 @@ Rustem-Islamov/FedNL-Public, whose code was run as it is.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import problems
 from fedlin.claims.common.instances import data_file
+from fedlin.core import Array
 from fedlin.data import read
 from fedlin.problems.logistic import Logistic
 
-Array = NDArray[Any]
 ERRORS = (1e-4, 1e-6, 1e-8)  # f - f*
 # Rounds of Scaffnew to each error by κ: as the logs have them, and as plain NumPy takes them with the logged steps.
 SCAFFNEW_LOGGED = {1000: (56, 103, 166), 2000: (78, 142, 220)}

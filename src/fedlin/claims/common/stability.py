@@ -6,16 +6,15 @@ M the mean of φ_i(A_i) and H that of A_i: x* attracts if and only if the spectr
 A client whose η_iL_i exceeds 2 takes local steps that grow, so φ_i is huge (odd τ_i) or negative (even τ_i).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from fedlin.core import Array
 from fedlin.problems.logistic import Logistic
 from fedlin.problems.quadratic import Quadratic
-
-Array = NDArray[Any]
 
 
 class Stability(NamedTuple):

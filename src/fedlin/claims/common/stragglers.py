@@ -1,13 +1,12 @@
 """Slow machines: beginning with the fastest clients (FLANP) against everyone from the start, in simulated seconds."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedlin import problems
 from fedlin.claims.common.curves import Array, thin
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock, draw_rates
@@ -55,7 +54,7 @@ def alike(draw: int) -> Quadratic:
     return problems.regression(X, y, reduction="mean")
 
 
-def race(draw: int, method: Algorithm[Any, Any], rounds: int = 600) -> Race:
+def race(draw: int, method: Method, rounds: int = 600) -> Race:
     """The method in stages and with everyone from the start, on the same machines, until both are at x*."""
     problem, end = alike(draw), Stop(distance=EXACT)
     plan = Plan(TAU, 1 / (TAU * problem.smoothness))

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
     draw: int
     name: str
-    method: Algorithm[Any, Any]
+    method: Method
     problem: Quadratic
     surrogate: Quadratic
     tau: ArrayLike

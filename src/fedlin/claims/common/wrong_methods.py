@@ -16,10 +16,10 @@ import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import Compressor, identity
-from fedlin.core import Algorithm, Central, Local, Message, Phase, Scalar, Vector
+from fedlin.core import Algorithm, Central, Local, Message, Method, Phase, Scalar, Vector
 from fedlin.links import Link, as_link
 
-Method = Callable[..., Algorithm[Any, Any]]  # takes the links that `fedlin.fedlin` takes
+MethodFactory = Callable[..., Method]  # takes the links that `fedlin.fedlin` takes
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ def must_notice(passes: Mapping[str, str], links: bool = False, without: tuple[s
     return {name: passes.get(name, EXCLUDED) for name in names}
 
 
-def wrong_method(name: str) -> Method:
+def wrong_method(name: str) -> MethodFactory:
     """The wrong method of that name, to be called as `fedlin.fedlin` is."""
     return stand_in(WRONG[name])
 
 
-def stand_in(fault: Fault) -> Method:
+def stand_in(fault: Fault) -> MethodFactory:
     """A method with this fault, to be called as `fedlin.fedlin` is; links on models are not for claims with faults."""
 
     def method(
         *,
         uplink: Link | Compressor = identity(),  # noqa: B008 - cached, and immutable
         downlink: Link | Compressor = identity(),  # noqa: B008
-    ) -> Algorithm[Any, Any]:
+    ) -> Method:
         up, down = (
             _sparsity(as_link(link, name), fault) for name, link in (("uplink", uplink), ("downlink", downlink))
         )

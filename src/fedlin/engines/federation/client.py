@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedlin.audit import AuditTrail
 from fedlin.checks import positive
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.client_state import ROOT, ClientStates, SavedState
@@ -74,7 +74,7 @@ class Client:
 
     def __init__(
         self,
-        algorithm: Algorithm[Any, Any],
+        algorithm: Method,
         problem: Problem,
         *,
         folder: str | PathLike[str] | None = None,

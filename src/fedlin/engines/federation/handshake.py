@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.federation.wire import VERSION
 from fedlin.engines.messages import PhaseShape, RoundShapes, trace_rounds
 from fedlin.engines.phase import ClientProgram
@@ -26,7 +26,7 @@ _STAND_IN = ClientProgram(Objective(lambda data, x: jnp.sum(x), lambda data, x: 
 class Handshake:
     """An algorithm with all its numbers, and the size and precision of the model."""
 
-    algorithm: Algorithm[Any, Any]
+    algorithm: Method
     dim: int
     dtype: np.dtype[Any]
     secure: bool = False  # whether the server learns sums of uploads alone
@@ -96,5 +96,5 @@ class Handshake:
 
 
 @cache
-def _shapes(algorithm: Algorithm[Any, Any], dim: int, dtype: np.dtype[Any]) -> RoundShapes:
+def _shapes(algorithm: Method, dim: int, dtype: np.dtype[Any]) -> RoundShapes:
     return trace_rounds(algorithm, _STAND_IN, (None, None), dim, dtype)

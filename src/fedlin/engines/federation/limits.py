@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.checks import positive, positive_integer
-from fedlin.core import Algorithm, Mechanism
+from fedlin.core import Mechanism, Method
 from fedlin.engines.checkpoint import private, write_whole
 from fedlin.errors import ArgumentError, CheckpointError, WireError
 
@@ -84,7 +84,7 @@ class Limits:
         for name in ("rounds", "tau", "eta"):
             self.check(name, plan.get(name, 0))
 
-    def check_run(self, run: bytes, algorithm: Algorithm[Any, Any], secure: bool) -> None:
+    def check_run(self, run: bytes, algorithm: Method, secure: bool) -> None:
         """Refuse a run that is not approved, by what the site itself knows of it, whatever the server says.
 
         Args:
@@ -104,7 +104,7 @@ class Limits:
                 noise_of(algorithm, phase, secure)
 
 
-def noise_of(algorithm: Algorithm[Any, Any], phase: int, secure: bool = False) -> float:
+def noise_of(algorithm: Method, phase: int, secure: bool = False) -> float:
     """The noise multiplier z with which clients hide what they upload in this phase: each by itself, or all together
     in a secure sum.
     """
@@ -197,7 +197,7 @@ class Ledger:
             with open(self._counts, "a", encoding="ascii", opener=private) as file:
                 file.write(f"{number}\n")
 
-    def spend(self, algorithm: Algorithm[Any, Any], phase: int, limits: Limits, secure: bool = False) -> None:
+    def spend(self, algorithm: Method, phase: int, limits: Limits, secure: bool = False) -> None:
         """An upload of this phase is about to be made."""
         if limits.epsilon is None:
             return

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.aggregation import Aggregator
-from fedlin.core import Algorithm, Message, Phase, Scalar, Vector
+from fedlin.core import Message, Method, MethodPhase, Scalar, Vector
 from fedlin.engines.keys import Secret, phase_keys
 from fedlin.engines.phase import (
     Answer,
@@ -23,18 +23,18 @@ from fedlin.engines.phase import (
 from fedlin.payloads import decode
 
 
-def _phase(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Phase[Any, Any]:
+def _phase(algorithm: Method, opening: bool, number: int) -> MethodPhase:
     return algorithm.phases_in(opening)[number]
 
 
 @cache
-def broadcast(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+def broadcast(algorithm: Method, opening: bool, number: int) -> Any:
     """The compiled function server -> message."""
     return jax.jit(_phase(algorithm, opening, number).down)
 
 
 @cache
-def work(algorithm: Algorithm[Any, Any], opening: bool, number: int, program: ClientProgram) -> Any:
+def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) -> Any:
     """The compiled function of one client: (client, message, …) -> its answer.
 
     What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
@@ -49,14 +49,14 @@ def work(algorithm: Algorithm[Any, Any], opening: bool, number: int, program: Cl
 
 
 @cache
-def gradient_norm(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+def gradient_norm(algorithm: Method, opening: bool, number: int) -> Any:
     """The compiled function server -> norm of its estimate of ∇f after this phase; None where it holds none."""
     gradient = _phase(algorithm, opening, number).gradient
     return None if gradient is None else jax.jit(lambda server: jnp.linalg.norm(gradient(server)))
 
 
 @cache
-def update(algorithm: Algorithm[Any, Any], opening: bool, number: int, aggregate: Aggregator) -> Any:
+def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator) -> Any:
     """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
 
     The mean, or what `aggregate` puts in its place, is over those who answered, in the order of their numbers and not
@@ -85,7 +85,7 @@ def update(algorithm: Algorithm[Any, Any], opening: bool, number: int, aggregate
 
 
 @cache
-def update_from_mean(algorithm: Algorithm[Any, Any], opening: bool, number: int) -> Any:
+def update_from_mean(algorithm: Method, opening: bool, number: int) -> Any:
     """The compiled function (server, mean, …) -> server, where no single upload is known.
 
     Noise for privacy is in the mean already, so that the server, which scales its own by the largest weight, adds none.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlin.checks import nonnegative, positive, positive_integer
-from fedlin.core import Algorithm, Requirement
+from fedlin.core import Method, Requirement
 from fedlin.engines.requirements import ANY_COHORT
 from fedlin.errors import ArgumentError
 
@@ -153,7 +153,7 @@ class Policy:
         times, rest = divmod(absences + 1, self.late_every)
         return rest == 0 and is_power_of_two(times)
 
-    def check(self, algorithm: Algorithm[Any, Any]) -> None:
+    def check(self, algorithm: Method) -> None:
         """Refuse to go on without everyone, or with other clients than were drawn, where the algorithm cannot.
 
         Args:

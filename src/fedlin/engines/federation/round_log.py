@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.audit import AuditTrail
 from fedlin.columns import FEDERATION, SPENT
+from fedlin.core import Array
 from fedlin.engines.checkpoint import private
 from fedlin.engines.federation.wire import is_finite
 from fedlin.result import Status
 
-Array = NDArray[Any]
 LOG = "log.jsonl"
 METRICS_EVENT = "metrics"  # what the server found on data of its own
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlin.core import Array
 from fedlin.engines.federation.attempt import Diverged, PlayedRound, attempt_round
 from fedlin.engines.federation.central_metrics import CentralMetrics
 from fedlin.engines.federation.evaluation import Evaluation, FederationEvaluator
@@ -19,7 +19,6 @@ from fedlin.engines.simulation.program import FAR
 from fedlin.errors import FederationError
 from fedlin.result import Status
 
-Array = NDArray[Any]
 OnRound = Callable[[int, Array, dict[str, Any]], object]
 
 

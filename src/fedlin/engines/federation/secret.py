@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
 from fedlin.errors import ArgumentError, CheckpointError
@@ -15,7 +14,7 @@ LENGTH = 16  # bytes
 Words = tuple[np.uint32, ...]
 
 
-def secret_words(given: bytes | None, algorithm: Algorithm[Any, Any], folder: Path | None, *, central: bool) -> Words:
+def secret_words(given: bytes | None, algorithm: Method, folder: Path | None, *, central: bool) -> Words:
     """The secret as given; else one of its own where the algorithm has this side add noise, and none elsewhere."""
     if given is None:
         noised = any(mechanism is not None and mechanism.central == central for mechanism in algorithm.mechanisms)

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
-from fedlin.core import Mechanism, Message
+from fedlin.core import Array, Mechanism, Message
 from fedlin.engines.federation.secure_masks import Words, scale_exponent, to_signed
 from fedlin.errors import ArgumentError, NotFiniteError, WireError
 from fedlin.layers import Layers
 from fedlin.payloads import Dense, Grid, Sparse, array_bytes, is_payload
 
-Array = NDArray[Any]
 TAIL = 9.0  # standard deviations that noise is given room for, and beyond which none is drawn
 FINEST = 2.0**20  # steps of the fixed point in a standard deviation of noise, at least
 _TERMS = struct.Struct("<IdddBd")

@@ -8,12 +8,12 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fedlin.aggregation import Aggregator
 from fedlin.audit import AuditTrail
 from fedlin.checks import finite, positive, positive_integer, true_or_false
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Array, Method
 from fedlin.engines.checkpoint import digest, open_folder
 from fedlin.engines.federation.central_metrics import central_metrics
 from fedlin.engines.federation.evaluation import Evaluation, FederationEvaluator
@@ -39,11 +39,9 @@ from fedlin.problems.problem import Problem
 from fedlin.result import Status
 from fedlin.transports.transport import Transport
 
-Array = NDArray[Any]
-
 
 def serve(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     transport: Transport,
     plan: Plan,
     rounds: int,

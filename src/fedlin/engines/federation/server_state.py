@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines import checkpoint
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.roster import Roster
@@ -44,7 +44,7 @@ class ServerState:
     roster: Roster
 
     @classmethod
-    def start(cls, algorithm: Algorithm[Any, Any], x: NDArray[Any], roster: Roster) -> "ServerState":
+    def start(cls, algorithm: Method, x: NDArray[Any], roster: Roster) -> "ServerState":
         """Before the first round."""
         return cls(algorithm.init_server(jnp.asarray(x)), x, 0, 0, roster)
 
@@ -53,7 +53,7 @@ class ServerState:
         """The model."""
         return np.asarray(self.server.x)
 
-    def start_afresh(self, algorithm: Algorithm[Any, Any]) -> None:
+    def start_afresh(self, algorithm: Method) -> None:
         """Forget every memory and go on from the present model, as at the start of a run.
 
         A client's memory and the server's picture of it must agree; where one is lost, or f itself changes, both are

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.federation.exchange import Exchange, Reply
 from fedlin.engines.federation.faults import FaultKind, Faults
 from fedlin.engines.federation.handshake import Handshake
@@ -51,7 +51,7 @@ class Session:
         self.faults = Faults(self.round_log)
 
     @property
-    def algorithm(self) -> Algorithm[Any, Any]:
+    def algorithm(self) -> Method:
         """What is run."""
         return self.handshake.algorithm
 

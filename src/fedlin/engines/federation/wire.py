@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
-from fedlin.core import Message
+from fedlin.core import Array, Message
 from fedlin.errors import NotFiniteError, WireError
 from fedlin.payloads import validate
 from fedlin.transports.transport import PREFIX, Digested, combined_digest, digest
 
-Array = NDArray[Any]
 Buffer = bytes | memoryview
 
 MAGIC = b"FdLn"

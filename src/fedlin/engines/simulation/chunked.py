@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.columns import Measures, unmeasured
-from fedlin.core import Message, Numbers, Scalar, Structure, Vector, rebuild, structure
+from fedlin.core import Array, Message, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
 from fedlin.engines.opening import opening_rounds
@@ -42,7 +42,6 @@ from fedlin.problems.objective import Data, Objective
 from fedlin.problems.survey import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
-Array = NDArray[Any]
 _outcome = jax.jit(outcome)
 
 

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import true_or_false
 from fedlin.columns import MEASURED, SPENT, TRAINING, Measures, column
+from fedlin.core import Array
 from fedlin.engines.evaluation_rounds import Best
 from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
@@ -16,7 +16,6 @@ from fedlin.engines.simulation.run import Run
 from fedlin.errors import CheckpointError
 from fedlin.result import Result, Status
 
-Array = NDArray[Any]
 NAMES: dict[int, Status] = {RUNNING: "done", STOPPED: "stopped", DIVERGED: "diverged"}
 T = TypeVar("T")
 KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.core import Key, Message, Phase, Scalar, Vector
+from fedlin.core import Key, Message, MethodPhase, Scalar, Vector
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.local import wide_sum
 from fedlin.engines.phase import (
@@ -44,7 +44,7 @@ class Played(NamedTuple):
 
 
 def play_round(
-    phases: tuple[Phase[Any, Any], ...],
+    phases: tuple[MethodPhase, ...],
     client_program: ClientProgram,
     server: State,
     clients: ClientArrays,

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import finite, positive_integer, real, shape_of, shown
 from fedlin.columns import Measures, RoundCosts, reached
-from fedlin.core import Algorithm, Requirement
+from fedlin.core import Algorithm, Array, Method, Requirement
 from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
@@ -35,7 +35,6 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
-Array = NDArray[Any]
 Participation = float | ArrayLike
 RARE = 100  # clients to each that takes part, from which not every round is measured unless asked for
 
@@ -44,7 +43,7 @@ RARE = 100  # clients to each that takes part, from which not every round is mea
 class Run:
     """A run ready to start."""
 
-    algorithm: Algorithm[Any, Any]
+    algorithm: Method
     problem: Problem
     numbers: dict[str, float]
     tau: Array
@@ -185,7 +184,7 @@ class Run:
 
 
 def prepare_run(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     problem: Problem,
     plan: Plan,
     rounds: int,

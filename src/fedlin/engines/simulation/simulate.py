@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.aggregation import Aggregator
 from fedlin.checks import positive_integer
 from fedlin.columns import TRAINING, headline
-from fedlin.core import Algorithm, structure
+from fedlin.core import Algorithm, Method, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
@@ -37,7 +37,7 @@ Callback = Callable[..., object]  # (round, columns), or (round, columns, model)
 
 
 def simulate(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     problem: Problem,
     plan: Plan,
     rounds: int,
@@ -166,7 +166,7 @@ def simulate(
 
 
 def simulate_many(
-    algorithms: Algorithm[Any, Any] | Sequence[Algorithm[Any, Any]],
+    algorithms: Method | Sequence[Method],
     problems: Problem | Sequence[Problem],
     plans: Plan | Sequence[Plan],
     rounds: int,

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import fits_memory, nonnegative, one_of, positive, positive_integer, random_seed, shown
-from fedlin.core import Algorithm
+from fedlin.core import Array, Method
 from fedlin.engines.messages import MessageSize
 from fedlin.engines.opening import opening_rounds
 from fedlin.engines.simulation.run import Participation, Run, prepare_run
@@ -16,8 +16,6 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.result import Result
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +64,7 @@ class Clock:
     def time(
         self,
         result: Result,
-        algorithm: Algorithm[Any, Any],
+        algorithm: Method,
         problem: Problem,
         plan: Plan,
         *,

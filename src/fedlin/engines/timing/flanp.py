@@ -5,14 +5,12 @@ Interplay Between Statistical Accuracy and System Heterogeneity, IEEE Journal on
 2022, Algorithm 1, with any method in place of FedGATE.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import positive, positive_integer
 from fedlin.columns import column
-from fedlin.core import Algorithm, Requirement
+from fedlin.core import Algorithm, Array, Method, Requirement
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
@@ -23,11 +21,9 @@ from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 from fedlin.theory.staged import stages
 
-Array = NDArray[Any]
-
 
 def flanp(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     problem: Problem,
     plan: Plan,
     clock: Clock,
@@ -113,9 +109,7 @@ def _rest(plan: Plan, done: int) -> Plan:
     return Plan(*(values[done:] if values.ndim == 2 else values for values in (plan.tau, plan.eta)))
 
 
-def _joined(
-    algorithm: Algorithm[Any, Any], problem: Problem, stages: list[Result], status: Status, seed: int
-) -> Result:
+def _joined(algorithm: Method, problem: Problem, stages: list[Result], status: Status, seed: int) -> Result:
     """The stages one after the other, every model measured on the whole problem."""
     models = np.concatenate([stages[0].iterates[:1], *(stage.iterates[1:] for stage in stages)])
     measured = [problem.measure(x) for x in models]

@@ -6,17 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from fedlin.core import Numbers, Scalar, Structure, Vector, rebuild, structure
+from fedlin.core import Array, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram, phase_alone
 from fedlin.engines.simulation.run import Run
 from fedlin.precision import precision
 from fedlin.problems.objective import Data
-
-Array = NDArray[Any]
 
 
 def who_answers(run: Run, rounds: int) -> Array:

@@ -7,12 +7,11 @@ is for each ρ a linear matrix inequality in V and in multipliers (Taylor, Van S
 
 from fractions import Fraction
 from itertools import combinations_with_replacement
-from typing import Any
 
 import jax
 from numpy.typing import ArrayLike
 
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.plan import Plan
 from fedlin.theory.exact.functions import FunctionClass
 from fedlin.theory.exact.memories import any_states, ignores_linear_terms
@@ -24,7 +23,7 @@ from fedlin.theory.exact.worst_case import analysable, group_clients, with_const
 
 
 def lyapunov(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     plan: Plan,
     functions: FunctionClass,
     *,

@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.theory.exact.symbols import SymbolicVector
 from fedlin.theory.exact.trace import Group, Trace, TracedStates, play_round, start
 
 _EQUAL_CLIENTS = (Group(2, Fraction(1, 2), Fraction(1), 2),)
 
 
-def remembers(algorithm: Algorithm[Any, Any]) -> bool:
+def remembers(algorithm: Method) -> bool:
     """Whether more than the model is kept from one round to the next.
 
     >>> import fedlin
@@ -25,7 +25,7 @@ def remembers(algorithm: Algorithm[Any, Any]) -> bool:
     return any(leaf != states.server.x for leaf in jax.tree.leaves(states))
 
 
-def ignores_linear_terms(algorithm: Algorithm[Any, Any]) -> bool:
+def ignores_linear_terms(algorithm: Method) -> bool:
     """Whether f_i + ⟨s_i, x⟩ with Σ w_i s_i = 0 changes nothing but memories, by s_i: then s_i = -∇f_i(x*) is no loss.
 
     >>> import fedlin
@@ -54,7 +54,7 @@ def ignores_linear_terms(algorithm: Algorithm[Any, Any]) -> bool:
     return False
 
 
-def any_states(trace: Trace, algorithm: Algorithm[Any, Any]) -> TracedStates:
+def any_states(trace: Trace, algorithm: Method) -> TracedStates:
     """The states of some round of a run: memories may be anything that what stays true of them allows."""
     fresh = start(trace, algorithm)
     flat = [jax.tree.flatten(state) for state in fresh.clients]
@@ -75,7 +75,7 @@ def any_states(trace: Trace, algorithm: Algorithm[Any, Any]) -> TracedStates:
     return TracedStates(jax.tree.unflatten(tree, kept), clients)
 
 
-def _stays_centred(algorithm: Algorithm[Any, Any], position: int) -> bool:
+def _stays_centred(algorithm: Method, position: int) -> bool:
     """Whether a client memory of mean zero has mean zero after a round, whatever else is remembered."""
     trace, server, (leaves, tree) = _scratch(algorithm)
     leaves[position] = trace.space.apart(0)
@@ -83,7 +83,7 @@ def _stays_centred(algorithm: Algorithm[Any, Any], position: int) -> bool:
     return trace.space.mean([jax.tree.leaves(after.clients[0])[position]]) == trace.space.origin
 
 
-def _mean_it_stays(algorithm: Algorithm[Any, Any], position: int) -> int | None:
+def _mean_it_stays(algorithm: Method, position: int) -> int | None:
     """The client memory whose mean a memory of the server stays equal to, where there is one."""
     for source in range(len(_scratch(algorithm)[2][0])):
         trace, server, (leaves, tree) = _scratch(algorithm)
@@ -96,7 +96,7 @@ def _mean_it_stays(algorithm: Algorithm[Any, Any], position: int) -> int | None:
     return None
 
 
-def _scratch(algorithm: Algorithm[Any, Any]) -> tuple[Trace, Any, tuple[list[Any], Any]]:
+def _scratch(algorithm: Method) -> tuple[Trace, Any, tuple[list[Any], Any]]:
     """A trace of equal clients, with any memories of server and clients; the clients' as leaves and their tree."""
     trace = Trace(_EQUAL_CLIENTS, Fraction(0))
     fresh = start(trace, algorithm)

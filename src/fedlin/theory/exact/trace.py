@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedlin.checks import real
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm, Central, Local, Oracle, Phase
+from fedlin.core import Central, Local, Method, MethodPhase, Oracle
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Dense, decode
 from fedlin.theory.exact.symbols import ExactNumber, GramForm, Space, SymbolicVector, exact, squared, value_of
@@ -105,7 +105,7 @@ class TracedStates(NamedTuple):
     clients: list[Any]
 
 
-def start(trace: Trace, algorithm: Algorithm[Any, Any]) -> TracedStates:
+def start(trace: Trace, algorithm: Method) -> TracedStates:
     """The states before the first round: in every part the first model or zero."""
 
     def in_terms_of_start(state: Any) -> Any:
@@ -119,7 +119,7 @@ def start(trace: Trace, algorithm: Algorithm[Any, Any]) -> TracedStates:
 
 
 def play_round(
-    trace: Trace, phases: Sequence[Phase[Any, Any]], states: TracedStates, shared_key: Any = None
+    trace: Trace, phases: Sequence[MethodPhase], states: TracedStates, shared_key: Any = None
 ) -> TracedStates:
     """The states after one more round; without a shared key, a method that draws common coins is refused."""
     server, clients = states

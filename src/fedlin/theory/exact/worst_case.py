@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin.checks import finite, nonnegative, one_of, positive_integer
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.errors import ArgumentError, PlanError
 from fedlin.plan import Plan
 from fedlin.precision import precision
@@ -137,7 +136,7 @@ class WorstCase:
 
 
 def worst_case(
-    algorithm: Algorithm[Any, Any],
+    algorithm: Method,
     plan: Plan,
     functions: FunctionClass,
     *,
@@ -222,7 +221,7 @@ def group_clients(plan: Plan, weights: ArrayLike | None = None) -> list[Group]:
     return [Group(steps, size, count * weight, count) for (steps, size, weight), count in counts.items()]
 
 
-def with_constants(algorithm: Algorithm[Any, Any], functions: FunctionClass) -> Algorithm[Any, Any]:
+def with_constants(algorithm: Method, functions: FunctionClass) -> Method:
     """The method with L and μ of the class where it would take them from a problem."""
     if algorithm.recipe is None or all(value is not None for _, value in algorithm.recipe.numbers):
         return algorithm
@@ -234,7 +233,7 @@ def with_constants(algorithm: Algorithm[Any, Any], functions: FunctionClass) -> 
 
 
 @contextmanager
-def analysable(algorithm: Algorithm[Any, Any]) -> Iterator[None]:
+def analysable(algorithm: Method) -> Iterator[None]:
     """Turns what goes wrong when a method meets symbolic vectors into an error that says why."""
     try:
         with precision(np.dtype(float)):
