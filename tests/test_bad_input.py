@@ -284,7 +284,7 @@ CASES = [
         "shared coins with some of the clients",
         run(fedlin.scaffnew(), participation=0.5),
         ArgumentError,
-        ("scaffnew", "every client", "participation=1.0", "another method"),
+        ("scaffnew", "every client", "participation=1.0", "fedlin.scaffold()"),
     ),
     Case(
         "tracking downlink to some of the clients",

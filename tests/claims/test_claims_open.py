@@ -1,5 +1,7 @@
 """The open problems' answers, checked as `fedlin reproduce --quick` checks them."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +10,18 @@ import pytest
 
 import fedlin
 from fedlin import algorithms
-from fedlin.claims import OPEN, Setting, all_claims, find, open_models
+from fedlin.claims import OPEN, Setting, all_claims, find, open_acceleration, open_models
 from fedlin.claims.claim import Claim
 from fedlin.claims.common.bytes_methods import PROBLEMS, REAL, STEPS, TUNED, instance, local_steps, methods
 from fedlin.claims.common.instances import a9a, data_file, quadratics
 from fedlin.claims.common.narrow import CHANGE, VALUE, narrow
+from fedlin.core import Algorithm
 from fedlin.result import Result
 
 ANSWERED = [c for c in all_claims() if c.section == OPEN and not c.by_name and c.should_hold]
 
 
-LONG = {"open-acceleration"}  # which compiles five methods
+LONG = {"open-acceleration", "open-marina"}  # which compile six methods, and one of two kinds of rounds in a batch
 MARKED = [pytest.param(c, id=c.id, marks=[pytest.mark.long] if c.id in LONG else []) for c in ANSWERED]
 
 
@@ -30,6 +33,51 @@ def test_an_open_problem_is_answered(claim: Claim) -> None:
     assert verdict.draws == 2
     assert any(row.ok for row in verdict.rows)
     assert verdict.figures
+
+
+def unlearned(clients: int, cohort: int, sparsity: int) -> Algorithm[Any, Any]:
+    """TAMUNA whose clients are not told the mean."""
+    method = fedlin.tamuna(clients, cohort, sparsity)
+    return replace(method, phases=method.phases[:1], recipe=None)
+
+
+def late(clients: int, cohort: int, sparsity: int) -> Algorithm[Any, Any]:
+    """TAMUNA whose clients correct by the model they find when they are next asked."""
+    model, correction = fedlin.tamuna(clients, cohort, sparsity).phases
+
+    def client(state: Any, x: Any, local: Any) -> Any:
+        return model.client(correction.client(state, x, local)[0], x, local)
+
+    return replace(unlearned(clients, cohort, sparsity), phases=(replace(model, client=client),))
+
+
+def misplaced(clients: int, cohort: int, sparsity: int) -> Algorithm[Any, Any]:
+    """TAMUNA whose clients take their number for their place."""
+    method = fedlin.tamuna(clients, cohort, sparsity)
+    model, correction = method.phases
+
+    def client(state: Any, x: Any, local: Any) -> Any:
+        return model.client(state, x, local._replace(place=local.number))
+
+    return replace(method, phases=(replace(model, client=client), correction), recipe=None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wrong", [unlearned, late, misplaced])
+def test_a_wrong_tamuna_never_comes_to_the_accuracy(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = quadratics(0, 100.0, dim=5, clients=5, aligned=True)
+    assert open_acceleration.rounds_needed("TAMUNA", problem, 0) < 1000
+    monkeypatch.setattr(algorithms, "tamuna", wrong)
+    assert open_acceleration.rounds_needed("TAMUNA", problem, 0) == np.inf
+
+
+@pytest.mark.long
+def test_newtons_method_that_does_not_learn_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = partial(fedlin.fednl, alpha=1e-9)
+    monkeypatch.setattr(algorithms, "fednl", fixed)
+    factors = open_acceleration.newton_factors(0)
+    assert factors[-1] > open_acceleration.LAST
+    assert np.max(factors[1:] / factors[:-1]) > 1
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import pytest
 import fedlin
 from fedlin import rand_k
 from fedlin.algorithms.compressed_scaffnew import selected
+from fedlin.errors import FedLinError
 from fedlin.precision import precision
 from fedlin.theory import bounds
 from quadratics import CLIENTS, DIM, X0, A, Array, B, problem
@@ -21,9 +22,12 @@ SPREAD = float(np.mean(np.sum(SLOPES**2, axis=1)))
 START = float(np.sum((X0 - BEST) ** 2))
 
 
-def mean_distance(algorithm: fedlin.Algorithm[Any, Any], plan: fedlin.Plan) -> Array:
+def mean_distance(algorithm: fedlin.Algorithm[Any, Any], plan: fedlin.Plan, share: float = 1.0) -> Array:
     """‖x_T - x*‖ over all seeds."""
-    runs = [fedlin.simulate(algorithm, problem(), plan, ROUNDS, seed=seed, x0=X0) for seed in range(SEEDS)]
+    runs = [
+        fedlin.simulate(algorithm, problem(), plan, ROUNDS, seed=seed, x0=X0, participation=share)
+        for seed in range(SEEDS)
+    ]
     return np.asarray(np.mean([np.sqrt(run.distance) for run in runs], axis=0))
 
 
@@ -33,15 +37,16 @@ def assert_bounded(measured: Array, bound: Array) -> None:
     assert bound[-1] < bound[0] / 2
 
 
-def test_the_pattern_averages_as_its_proof_says() -> None:
-    """Over all orders: R is unbiased up to b, of mean square b, and the mean of s clients has the variance 1 - χ."""
+@pytest.mark.parametrize("cohort", [CLIENTS, 4])
+def test_the_pattern_averages_as_its_proof_says(cohort: int) -> None:
+    """Over all cohorts and orders: R is unbiased up to b, of mean square b; the mean of s has the variance 1 - χ."""
     s = 3
     rng = np.random.default_rng(0)
     x = rng.standard_normal((CLIENTS, DIM))
     left = x - x.mean(axis=0)
-    masks = np.zeros((CLIENTS, DIM))
-    for column in range(CLIENTS):
-        places = np.asarray(selected(jnp.int32(column), DIM, s, CLIENTS))
+    masks = np.zeros((CLIENTS, DIM))  # those beyond the cohort send nothing
+    for column in range(cohort):
+        places = np.asarray(selected(jnp.int32(column), DIM, s, cohort))
         masks[column, places[places < DIM]] = 1
     first = second = variance = 0.0
     draws = 4000
@@ -86,6 +91,46 @@ def test_compressed_scaffnew_keeps_its_bound(sparsity: int) -> None:
     tau = int(plan.tau)
     bound = bounds.compressed_scaffnew(problem(), ROUNDS, START, SPREAD, tau, sparsity)
     assert_bounded(mean_distance(fedlin.compressed_scaffnew(CLIENTS, sparsity), plan), bound)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("cohort", "sparsity"), [(2, 2), (5, 4)])
+def test_tamuna_keeps_its_bound(cohort: int, sparsity: int) -> None:
+    plan = fedlin.theory.tamuna(problem(), sparsity)
+    bound = bounds.tamuna(problem(), ROUNDS, START, SPREAD, int(plan.tau), sparsity)
+    assert_bounded(mean_distance(fedlin.tamuna(CLIENTS, cohort, sparsity), plan, cohort / CLIENTS), bound)
+
+
+@pytest.mark.long
+def test_marina_keeps_its_bounds() -> None:
+    """Clients that count differently, whose errors are not averaged as well."""
+    compressor, omega, p = rand_k(2, unbiased=True), DIM / 2 - 1, 0.3
+    weighted = problem().weighted(np.arange(1.0, CLIENTS + 1))
+    plan = fedlin.theory.marina(weighted, omega, p)
+    runs = fedlin.simulate_many(
+        fedlin.marina(compressor, p), weighted, plan, 4 * ROUNDS, seeds=list(range(SEEDS)), x0=X0
+    )
+    gap = np.mean([run.gap for run in runs], axis=0)
+    assert_bounded(gap, bounds.marina(weighted, 4 * ROUNDS, float(gap[0]), omega, p))
+    squares = np.mean([run.grad_norm**2 for run in runs], axis=0)
+    means = np.cumsum(squares[:-1]) / np.arange(1, 4 * ROUNDS + 1)
+    assert np.all(means <= bounds.marina_nonconvex(weighted, 4 * ROUNDS, float(gap[0]), omega, p)[1:])
+
+
+def test_the_estimate_of_marina_errs_as_its_proof_says() -> None:
+    """After the first round in which differences are sent: unbiased, and of the variance that the step pays for."""
+    compressor, omega, draws = rand_k(2, unbiased=True), DIM / 2 - 1, 400
+    eta = float(fedlin.theory.marina(problem(), omega, 0.01).eta)
+    first, second = X0, X0 - eta * problem().grad(X0)
+    runs = fedlin.simulate_many(
+        fedlin.marina(compressor, 1e-6), problem(), fedlin.Plan(1, eta), 2, seeds=list(range(draws)), x0=X0
+    )
+    estimates = np.array([(run.iterates[1] - run.iterates[2]) / eta for run in runs])
+    errors = estimates - problem().grad(second)
+    most = omega * np.sum(problem().smoothness_each ** 2) / CLIENTS**2 * np.sum((second - first) ** 2)
+    found = np.mean(np.sum(errors**2, axis=1))
+    assert 0 < found <= most
+    assert np.sum(errors.mean(axis=0) ** 2) < 10 * found / draws
 
 
 @pytest.mark.long
@@ -151,6 +196,33 @@ def test_the_bound_of_locodl_by_hand(p: float) -> None:
     assert (worst == 1 - share) == (p == 0.1)
     bound = bounds.locodl(pair, 2, np.array([2.0, 3.0]), p, 1.0)
     np.testing.assert_allclose(bound, np.sqrt(start) * falling(worst, p), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("p", "omega", "eta"), [(0.5, 2.0, 1 / 200), (1.0, 2.0, 1 / 100), (0.9, 0.0, 1 / 100)])
+def test_the_steps_and_bounds_of_marina_by_hand(p: float, omega: float, eta: float) -> None:
+    """2(1 - p)ω/(pm) is 1 with p = 1/2 and ω = 2, and 0 where nothing is compressed."""
+    plan = fedlin.theory.marina(ALIKE, omega, p)
+    assert (int(plan.tau), float(plan.eta)) == (1, pytest.approx(eta, rel=1e-12))
+    np.testing.assert_allclose(bounds.marina(ALIKE, 2, 3.0, omega, p), 3 * (1 - eta) ** np.arange(3), rtol=1e-12)
+    falling = bounds.marina_nonconvex(ALIKE, 2, 3.0, omega, p)
+    np.testing.assert_allclose(falling, [np.inf, 6 / eta, 3 / eta], rtol=1e-12)
+
+
+def test_the_steps_of_marina_where_no_convexity_is_known_or_renewals_are_rare() -> None:
+    """Without a μ (1 - p)ω/(pm) counts once; and a step of p/(2μ) is the longest that the renewals allow."""
+    flat = fedlin.problems.from_loss(lambda x, c: jnp.sum(jnp.cos(x) * c), np.zeros(2), np.ones(4), smoothness=1.0)
+    assert float(fedlin.theory.marina(flat, 4.0, 0.5).eta) == pytest.approx(1 / 2, rel=1e-12)
+    with pytest.raises(FedLinError):
+        bounds.marina(flat, 2, 1.0, 4.0, 0.5)
+    round_ones = fedlin.problems.quadratic([np.eye(2)] * 4, np.ones((4, 2)))
+    assert float(fedlin.theory.marina(round_ones, 0.0, 0.1).eta) == pytest.approx(0.05, rel=1e-12)
+
+
+def test_the_bound_of_tamuna_is_that_of_compressed_scaffnew() -> None:
+    given = (ALIKE, 2, 1.0, 1e4, 3, 2)
+    np.testing.assert_array_equal(bounds.tamuna(*given), bounds.compressed_scaffnew(*given))
+    plans = fedlin.theory.tamuna(ALIKE, 2), fedlin.theory.compressed_scaffnew(ALIKE, 2)
+    assert (int(plans[0].tau), float(plans[0].eta)) == (int(plans[1].tau), float(plans[1].eta))
 
 
 def test_the_steps_of_adiana_by_hand() -> None:

@@ -15,5 +15,8 @@ def unbiased(compressor: Compressor, method: str) -> Compressor:
     if not isinstance(compressor, Compressor):
         raise ArgumentError(f"compressor = {compressor!r} is not a compressor, and {method} needs one: {remedy}")
     if compressor.omega is None:
-        raise ArgumentError(f"compressor = {compressor!r} is biased, and {method} needs an unbiased one: {remedy}")
+        raise ArgumentError(
+            f"compressor = {compressor!r} is biased, and {method} needs an unbiased one: {remedy[:-1]}, or use "
+            "fedlin.ef21(compressor), which takes any."
+        )
     return compressor

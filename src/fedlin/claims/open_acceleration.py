@@ -20,12 +20,13 @@ KAPPA = (100.0, 1000.0, 10000.0)
 ACCURACY = 1e-10  # of the first squared distance
 SIZE = 5  # d and m
 SPARSITY, KEPT = 3, 2  # s of the m clients send an entry; entries of d that are sent
-METHODS = ("Scaffnew", "CompressedScaffnew", "LoCoDL", "ADIANA")
+COHORT = 4  # clients that take part in a round of TAMUNA
+METHODS = ("Scaffnew", "CompressedScaffnew", "TAMUNA", "LoCoDL", "ADIANA")
 SLOPE = 0.5  # of log rounds against log κ
 SEEDS = 3  # of which the mean counts, since the coins of one run alone move a slope by 0.1
 NEAR = 0.15
 MOST_DRAWS = 4  # each is a dozen runs of every method
-FASTER = 0.5  # how much of the first factor of the distance the last may be
+LAST = 0.01  # what the last factor of the distance may be
 
 
 @claim(
@@ -34,8 +35,10 @@ FASTER = 0.5  # how much of the first factor of the distance the last may be
     title="Acceleration and compression at once",
     section=OPEN,
     statement="At the steps of their theories the rounds to a fixed accuracy grow like √κ for CompressedScaffnew, "
-    "LoCoDL and ADIANA, whose messages are compressed, as they do for Scaffnew. Clients have minimisers of their own. "
-    "FedNL with Hessians learned by differences of rank 1 ends faster than at any linear rate.",
+    "LoCoDL and ADIANA, whose messages are compressed, as they do for Scaffnew, and for TAMUNA though one client in "
+    "five misses each round. Clients have minimisers of their own. "
+    "FedNL with Hessians learned from zero by differences of rank 1 ends faster than at any linear rate: the factor of "
+    "the distance falls in every round.",
 )
 def check(setting: Setting) -> Outcome:
     """Slopes in log-log over two decades of κ; factors of the distance from round to round."""
@@ -45,7 +48,7 @@ def check(setting: Setting) -> Outcome:
         for column, kappa in enumerate(kappas):
             problem = quadratics(number, kappa, dim=SIZE, clients=SIZE, aligned=True)
             for name in METHODS:
-                counts[name][row, column] = _rounds(name, problem, number)
+                counts[name][row, column] = rounds_needed(name, problem, number)
     rows, held = [], np.ones(len(numbers), bool)
     for name in METHODS:
         there = np.all(np.isfinite(counts[name]), axis=1)
@@ -55,16 +58,23 @@ def check(setting: Setting) -> Outcome:
         held &= fine
         words = f"{slopes.min():.2f} to {slopes.max():.2f}" if there.all() else "never comes to it"
         rows.append(Row(f"{name}: slope of log rounds against log κ", words, f"{SLOPE} ± {NEAR}", bool(fine.all())))
-    ends = np.array([_last_factor(number) for number in numbers])
-    held &= ends < FASTER
-    rows.append(
+    factors = [newton_factors(number) for number in numbers]
+    ends, rises = np.array([f[-1] for f in factors]), np.array([np.max(f[1:] / f[:-1]) for f in factors])
+    held &= (ends < LAST) & (rises < 1)
+    rows += [
         Row(
-            "FedNL, rank 1: the last factor of the squared distance over the first",
+            "FedNL, rank 1: the last factor of the squared distance",
             f"{ends.min():.1e} to {ends.max():.1e}",
-            f"below {FASTER:g}",
-            bool(np.all(ends < FASTER)),
-        )
-    )
+            f"below {LAST:g}",
+            bool(np.all(ends < LAST)),
+        ),
+        Row(
+            "FedNL, rank 1: a factor over the one before",
+            f"{rises.max():.2f} (largest)",
+            "below 1",
+            bool(np.all(rises < 1)),
+        ),
+    ]
     curves = tuple(
         Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
         for name, found in counts.items()
@@ -88,6 +98,8 @@ def _method(name: str, problem: Quadratic) -> tuple[Method, Plan]:
             return algorithms.scaffnew(), theory.scaffnew(problem)
         case "CompressedScaffnew":
             return algorithms.compressed_scaffnew(SIZE, SPARSITY), theory.compressed_scaffnew(problem, SPARSITY)
+        case "TAMUNA":
+            return algorithms.tamuna(SIZE, COHORT, SPARSITY), theory.tamuna(problem, SPARSITY)
         case "LoCoDL":
             p, pace = theory.locodl_probability(problem, omega), theory.locodl_pace(problem, omega)
             return algorithms.locodl(few, p, pace), theory.locodl(problem)
@@ -96,20 +108,23 @@ def _method(name: str, problem: Quadratic) -> tuple[Method, Plan]:
             return algorithms.adiana(few, 1 / (1 + omega), q), theory.adiana(problem, omega)
 
 
-def _rounds(name: str, problem: Quadratic, seed: int) -> float:
+def rounds_needed(name: str, problem: Quadratic, seed: int) -> float:
     """Rounds to the accuracy, at the step size of the method's theory; infinite where it never comes to it."""
     method, plan = _method(name, problem)
     goal = Stop(distance=ACCURACY * float(problem.measure(problem.start)["distance"]))
     most = int(1000 * problem.condition**0.5)
     seeds = range(SEEDS * seed, SEEDS * (seed + 1))
-    runs = [simulate(method, problem, plan, most, seed=one, stop=goal, iterates=False) for one in seeds]
+    share = 1.0 if method.cohort is None else method.cohort / SIZE
+    runs = [
+        simulate(method, problem, plan, most, seed=one, stop=goal, iterates=False, participation=share) for one in seeds
+    ]
     return float(np.mean([run.rounds if run.status == "stopped" else np.inf for run in runs]))
 
 
-def _last_factor(number: int) -> float:
-    """How much faster the distance falls in the end than in the beginning, as far as double precision shows it."""
+def newton_factors(number: int) -> Array:
+    """By what the squared distance falls in each round, as far as double precision shows it."""
     problem = small_logistic(number, l2=0.1)
-    run = simulate(algorithms.fednl(low_rank(1)), problem, theory.fednl(problem), 25, iterates=False)
+    method = algorithms.fednl(low_rank(1), correction="shift", start="zero")
+    run = simulate(method, problem, theory.fednl(problem), 40, iterates=False)
     above = run.distance[run.distance > 1e-26]
-    factors = above[1:] / above[:-1]
-    return float(factors[-1] / factors[0])
+    return np.asarray(above[1:] / above[:-1])

@@ -5,10 +5,11 @@ import numpy as np
 from fedlin.aggregation import Aggregator, mean
 from fedlin.checks import instance_of
 from fedlin.core import Array, Method, Requirement
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.errors import ArgumentError, PlanError, UnknownError
 from fedlin.problems.problem import Problem
 
-ANY_COHORT = "fedlin.scaffold(), or fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity()))"
+ANY_COHORT = "fedlin.scaffold() or fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity()))"
+_ANY_PLAN = "fedlin.fedlin() or fedlin.scaffold(), which take any"
 
 
 def check_plan(algorithm: Method, tau: Array, eta: Array) -> None:
@@ -16,12 +17,12 @@ def check_plan(algorithm: Method, tau: Array, eta: Array) -> None:
     if Requirement.ONE_STEP_SIZE in algorithm.requires and np.any(eta != eta[..., :1]):
         raise PlanError(
             f"{algorithm.name} needs {Requirement.ONE_STEP_SIZE}, and the plan's range from {eta.min():.3g} to "
-            f"{eta.max():.3g}: give Plan(tau=..., eta=one number)."
+            f"{eta.max():.3g}: give Plan(tau=..., eta=one number), or use {_ANY_PLAN}."
         )
     if Requirement.ONE_STEP_COUNT in algorithm.requires and np.any(tau != tau[..., :1]):
         raise PlanError(
             f"{algorithm.name} needs {Requirement.ONE_STEP_COUNT}, and the plan's range from {tau.min()} to "
-            f"{tau.max()}: give Plan(tau=one number, eta=...)."
+            f"{tau.max()}: give Plan(tau=one number, eta=...), or use {_ANY_PLAN}."
         )
 
 
@@ -45,7 +46,7 @@ def check_clients(algorithm: Method, weights: Array) -> None:
     if algorithm.clients is not None and algorithm.clients != len(weights):
         raise ArgumentError(
             f"{algorithm.name} is made for {algorithm.clients} clients, and there are {len(weights)}: give "
-            f"clients={len(weights)}, or use fedlin.scaffnew() or fedlin.locodl(), which serve any number."
+            f"clients={len(weights)}, or use fedlin.scaffnew() or fedlin.fedlin(), which serve any number."
         )
     if Requirement.EQUAL_WEIGHTS in algorithm.requires and not np.allclose(weights, weights[0], rtol=1e-6):
         raise ArgumentError(
@@ -56,10 +57,17 @@ def check_clients(algorithm: Method, weights: Array) -> None:
 
 def check_convexity(algorithm: Method, problem: Problem) -> None:
     """Refuse a problem that is not as convex as the algorithm needs it."""
-    if Requirement.STRONG_CONVEXITY in algorithm.requires and problem.strong_convexity <= 0:
+    if Requirement.STRONG_CONVEXITY not in algorithm.requires:
+        return
+    try:
+        known = "has μ = 0" if problem.strong_convexity <= 0 else ""
+    except UnknownError:
+        known = "does not know its μ"
+    if known:
         raise ArgumentError(
-            f"{algorithm.name} needs {Requirement.STRONG_CONVEXITY}, and {problem!r} has μ = 0: "
-            "add l2 regularisation, or give strong_convexity= a number above 0."
+            f"{algorithm.name} needs {Requirement.STRONG_CONVEXITY}, and {problem!r} {known}: "
+            "add l2 regularisation, give strong_convexity= a number above 0, or use fedlin.fedlin() or "
+            "fedlin.gradient_descent(), which do without."
         )
 
 
@@ -67,9 +75,16 @@ def check_presence(algorithm: Method, everyone: bool) -> None:
     """Refuse rounds without everyone where the algorithm cannot do without."""
     if Requirement.EVERY_CLIENT in algorithm.requires and not everyone:
         raise ArgumentError(
-            f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0 or use another method; FedLin "
-            "does without where gradients go down by plain or error_feedback links and models uncompressed."
+            f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0, or use {instead_of(algorithm)}."
         )
+
+
+def instead_of(algorithm: Method) -> str:
+    """What serves where clients miss rounds, in words."""
+    if Requirement.HESSIAN in algorithm.requires:
+        return f"fedlin.fednl_pp(fedlin.low_rank(1)), {ANY_COHORT}, which serve any"
+    links = "; FedLin does without everyone where gradients go down by plain or error_feedback links and models whole"
+    return f"{ANY_COHORT}, which serve any{links if algorithm.name.startswith('fedlin') else ''}"
 
 
 def check_cohort(algorithm: Method, answering: Array, clients: int) -> None:
@@ -94,7 +109,7 @@ def check_aggregate(algorithm: Method, aggregate: Aggregator | None, weights: Ar
     if Requirement.MEAN_UPLOAD in algorithm.requires:
         raise ArgumentError(
             f"{algorithm.name} needs {Requirement.MEAN_UPLOAD}, and aggregate = {aggregate} is another: use "
-            "fedlin.fedavg(), fedlin.fedprox() or fedlin.fedlin() with uncompressed or plain uplinks."
+            "fedlin.fedavg(), fedlin.fedprox(beta), or fedlin.fedlin() with uncompressed or plain uplinks."
         )
     if any(mechanism is not None and mechanism.central for mechanism in algorithm.mechanisms):
         raise ArgumentError(

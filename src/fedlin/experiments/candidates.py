@@ -14,6 +14,7 @@ from fedlin.theory.accelerated_steps import (
     compressed_scaffnew,
     locodl_pace,
     locodl_probability,
+    tamuna,
 )
 from fedlin.theory.certified_steps import certified_factors
 
@@ -55,7 +56,7 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
 
     >>> from fedlin.problems import least_squares
     >>> [one.method for one in candidates(least_squares(clients=3, dim=100, samples=200), 0.5)]
-    ['fedlin', 'scaffold', 'fednl_pp']
+    ['fedlin', 'scaffold', 'tamuna', 'fednl_pp']
     """
     if problem.sampling is not None:
         yield Candidate(
@@ -67,6 +68,12 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
     if participation < 1:
         yield Candidate("fedlin", {"uplink": "innovation(identity())"}, "the absent ones' last gradients still count")
         yield Candidate("scaffold", {}, "control variates of those who answer")
+        cohort = max(1, round(participation * problem.clients))
+        if kappa is not None and cohort > 1 and np.ptp(problem.weights) == 0:
+            sparsity = max(2, cohort // _SHARE)
+            shared = {"clients": problem.clients, "cohort": cohort, "sparsity": sparsity}
+            why = f"each entry from {sparsity} of the {cohort} clients of a round, √κ rounds"
+            yield Candidate("tamuna", shared, why, tau=int(tamuna(problem, sparsity).tau), alias="tamuna")
         if kappa is not None and _has_hessians(problem):
             yield Candidate(
                 "fednl_pp", dict(_RANK), "Newton's method; the absent ones' last Hessians count", 1, step=1.0
@@ -88,6 +95,11 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
             f"{k} of {problem.dim} entries up in half precision, five bits an entry down",
             alias=f"fedlin, {k} up",
         )
+    k = max(1, problem.dim // 20)
+    if k < problem.dim:
+        sent = {"compressor": f"rand_k({k}, unbiased=True)", "probability": k / problem.dim}
+        why = f"changes of {k} of {problem.dim} entries up, and whole gradients as often as they cost as much"
+        yield Candidate("marina", sent, why, tau=1, alias=f"marina, {k} up")
     if kappa is not None:
         yield from _accelerated(problem, kappa)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedlin.checks import nonnegative, positive, positive_integer
 from fedlin.core import Method, Requirement
-from fedlin.engines.requirements import ANY_COHORT
+from fedlin.engines.requirements import ANY_COHORT, instead_of
 from fedlin.errors import ArgumentError
 
 LONGEST_PAUSE = 5.0  # seconds between two attempts at a round
@@ -163,7 +163,7 @@ class Policy:
         if fewer is not None and Requirement.EVERY_CLIENT in algorithm.requires:
             raise ArgumentError(
                 f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the policy goes on with {fewer}: use "
-                f"Policy.everyone(), or {ANY_COHORT}, which serve any."
+                f"Policy.everyone(), or {instead_of(algorithm)}."
             )
         size = algorithm.cohort
         if size is not None and (self.quorum is not None or size != (self.cohort or algorithm.clients)):

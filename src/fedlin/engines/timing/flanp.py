@@ -68,10 +68,11 @@ def flanp(
     rounds, accuracy = positive_integer("rounds", rounds), positive("accuracy", accuracy)
     if not isinstance(clock, Clock):
         raise ArgumentError(f"clock = {clock!r} is not allowed: give a fedlin Clock.")
-    if isinstance(algorithm, Algorithm) and Requirement.EVERY_CLIENT in algorithm.requires:
+    if isinstance(algorithm, Algorithm) and (algorithm.cohort or Requirement.EVERY_CLIENT in algorithm.requires):
+        needs = f"rounds of {algorithm.cohort} clients" if algorithm.cohort else Requirement.EVERY_CLIENT
         raise ArgumentError(
-            f"{algorithm.name} needs {Requirement.EVERY_CLIENT}, and the first stages leave the slow ones out: use "
-            "another method."
+            f"{algorithm.name} needs {needs}, and the first stages leave the slow ones out: use "
+            "fedlin.gradient_tracking() or fedlin.fedlin()."
         )
     run = prepare_run(algorithm, problem, plan, rounds, seed=seed, x0=x0, participation=1.0, weights=None, stop=stop)
     counts = stages(problem.clients, first)
