@@ -265,9 +265,15 @@ class Powers:
             raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
 
 
+_known_types: dict[type, bool] = {}  # whether it is a payload's: looking for a protocol's methods takes long
+
+
 def is_payload(node: object) -> TypeGuard[Payload]:
     """Whether a node of a message is an encoded vector."""
-    return isinstance(node, Payload)
+    known = _known_types.get(type(node))
+    if known is None:
+        known = _known_types[type(node)] = isinstance(node, Payload)
+    return known
 
 
 def decode(message: Message) -> Message:

@@ -46,7 +46,7 @@ class SiteRecorder:
     def enter(self, phase: str, request: bytes, reply: bytes) -> None:
         """A request was answered, or refused."""
         record, now = self.record, time.time()
-        header, rest = wire.read_message(reply)
+        header, rest = wire.read_message(reply, own=True)
         refused = header.kind == Kind.REFUSED
         news = refused or header.run.hex() != record.run
         record.run, record.round, record.phase, record.time = header.run.hex(), header.round, phase, now

@@ -1,5 +1,6 @@
 """What `site.toml` says: a site's own limits, which its owner sets and which never travel."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +31,18 @@ class LimitsConfig(Section):
 
 
 def read_limits(kit: Path) -> Limits:
-    """The limits in a site's folder; those of fedlin where it has no file."""
+    """The limits in a site's folder as they are now; those of fedlin where it has no file."""
     path = kit / SITE
-    tables = read_tables(path, "") if path.exists() else {}
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return _read_limits(path, None)
+    return _read_limits(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+
+
+@lru_cache(maxsize=8)  # a site asks with every message
+def _read_limits(path: Path, version: tuple[int, ...] | None) -> Limits:
+    tables = {} if version is None else read_tables(path, "")
     try:
         for table in tables:
             if table != "limits":

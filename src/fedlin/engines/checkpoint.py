@@ -5,6 +5,7 @@ import io
 import json
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,7 @@ from fedlin.errors import ArgumentError, CheckpointError, DamagedError, OtherRun
 
 _MAGIC = b"fedlin checkpoint 2\n"
 _FORMER = b"fedlin checkpoint 1\n"  # a digest and a file of NumPy's: read, and no longer written
+_SOON = 1.0  # seconds
 _LENGTHS = struct.Struct("<QI")  # of the description that follows: its bytes, and its CRC
 
 
@@ -129,8 +131,9 @@ def write_whole(
             if sync:
                 os.fsync(file.fileno())
         os.replace(scratch, target)
-    finally:
+    except BaseException:
         scratch.unlink(missing_ok=True)
+        raise
 
 
 class LaterSync:
@@ -148,6 +151,35 @@ class LaterSync:
         if self._before is not None:
             self._before.result()
         self._before = self._thread.submit(_sync, path)
+
+
+class SyncSoon:
+    """Has the newest of many files reach the disk, at most once a second, while others work.
+
+    For files of which a replay makes up when the power is cut: syncing each would be most of what it costs to write it.
+    """
+
+    def __init__(self) -> None:
+        self._newest: Path | None = None
+        self._planned = False
+        self._lock = threading.Lock()
+
+    def add(self, path: Path) -> None:
+        """Have this file reach the disk, unless another follows soon."""
+        with self._lock:
+            self._newest = path
+            if not self._planned:
+                self._planned = True
+                later = threading.Timer(_SOON, self._sync)
+                later.daemon = True
+                later.start()
+
+    def _sync(self) -> None:
+        with self._lock:
+            self._planned = False
+            path = self._newest
+        if path is not None:
+            _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -24,6 +24,7 @@ from fedlin.engines.federation import Client, serve, wire
 from fedlin.engines.federation.client import refusal_reply
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.site_preparation import LARGEST, TableClient, prepare_sites
+from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.problems.problem import Problem
 from fedlin.transports.message_limit import write_limit
@@ -160,9 +161,10 @@ def make_client(name: str, folder: str, job: str) -> Handler:
 
     def answer(phase: str, payload: bytes) -> bytes:
         nonlocal client
-        header, request = wire.read_message(payload)[0], wire.identify(payload)
+        header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
         try:
             if client is None:
+                header = wire.read_message(payload)[0]
                 check_settings(kit, sent)
                 settings = read_settings(sent)
                 load = load_client if settings.prepare is None else load_table_client

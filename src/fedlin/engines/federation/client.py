@@ -253,7 +253,7 @@ def record_request(audit: AuditTrail | None, header: Header, phase: str, request
     """Write down what was asked and what became of it, where there is a trail; the reply, which is else a refusal."""
     if audit is None:
         return reply
-    answered, rest = wire.read_message(reply)
+    answered, rest = wire.read_message(reply, own=True)
     place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
     facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
     try:

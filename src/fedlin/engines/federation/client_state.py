@@ -38,7 +38,7 @@ class ClientStates:
         self.folder = folder
         self._records: dict[bytes, SavedState] = {}
         self._rounds: dict[bytes, int] = {}
-        self._sync = checkpoint.LaterSync()
+        self._sync = checkpoint.SyncSoon()
         if folder is not None:
             for path in checkpoint.open_folder(folder, 0o700).glob("*.state"):
                 number, _, name = path.stem.partition("-")

@@ -1,7 +1,7 @@
 """What replies say: uploads that count, uploads that do not, and refusals."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -82,6 +82,17 @@ def sort_uploads(replies: Mapping[str, Reply], like: Message, norm_bound: float 
 def _norm(upload: Message) -> float:
     # The entries that a sparse payload leaves out are zero, so that its values have the norm of the whole vector.
     nodes = [node.values if isinstance(node, Sparse) else node for node in jax.tree.leaves(upload, is_leaf=is_payload)]
-    flat = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(decode(nodes))]
-    with np.errstate(over="ignore"):  # then it is infinite, and beyond any bound
-        return float(np.sqrt(sum(np.dot(leaf, leaf) for leaf in flat)))
+    return norm(jax.tree.leaves(decode(nodes)))
+
+
+def norm(arrays: Iterable[Any]) -> float:
+    """The norm of all entries of some arrays, in double precision; infinite where it is beyond all numbers.
+
+    Not by BLAS, whose threads wait for one another where other processes use the cores.
+
+    >>> norm([np.array([3.0, 0.0]), np.array([[4.0]])])
+    5.0
+    """
+    flat = [np.asarray(array).ravel() for array in arrays]
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(sum(np.einsum("i,i", array, array, dtype=np.float64) for array in flat)))

@@ -12,6 +12,7 @@ from fedlin.engines.federation.central_metrics import CentralMetrics
 from fedlin.engines.federation.evaluation import Evaluation, FederationEvaluator
 from fedlin.engines.federation.membership import Membership
 from fedlin.engines.federation.policy import LONGEST_PAUSE
+from fedlin.engines.federation.replies import norm
 from fedlin.engines.federation.rollback import go_back, watch_norms
 from fedlin.engines.federation.session import Session
 from fedlin.engines.interrupt import Interrupt
@@ -119,7 +120,7 @@ def _commit(session: Session, played: PlayedRound, attempts: int, clock: _Clock)
     totals = {name: log.last(name) + value for name, value in sums.items()}
     line = {
         "round": progress.round,
-        "move": float(np.linalg.norm(progress.x - before)),
+        "move": norm([progress.x - before]),
         "gradient": played.gradient,
         **totals,
         "seconds": clock(),
