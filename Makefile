@@ -15,7 +15,7 @@ TOOLS := hypothesis pytest pytest-xdist
 export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
-	mutation fuzz lint format bench bench-gpu test-gpu docs clean
+	mutation fuzz lint format bench bench-gpu bench-thin test-gpu docs clean
 
 # Claims on real data read it from FEDLIN_DATA, by default from beside the repository, and are left out without it.
 reproduce: export FEDLIN_DATA ?= $(wildcard ../shared/data)
@@ -107,6 +107,11 @@ bench-gpu:
 # Beside other packages, each in an environment of its own under .venv-peers; minutes, and writes docs/performance.md.
 bench: $(STAMP)
 	$(PYTHON) -m benchmarks
+
+# A federation over links of 0.5 to 50 Mbit/s in network namespaces: root, some twenty minutes; writes docs/thin-links.md.
+bench-thin: export FEDLIN_DATA ?= $(wildcard ../shared/data)
+bench-thin: $(STAMP)
+	$(PYTHON) -m benchmarks.thin_links
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet

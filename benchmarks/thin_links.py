@@ -33,6 +33,7 @@ from fedlin.deploy.runs import run_folder
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
 from fedlin.experiments import build_method
+from fedlin.experiments.candidates import Candidate
 
 RESULTS = Path(__file__).parent / "results" / "thin_links.json"
 SPEEDS = (0.5, 5.0, 50.0)  # Mbit/s
@@ -116,7 +117,7 @@ def measure(which: str, tuned: Table, mbit: float | None, only: str | None = Non
     problem = PROBLEMS[which]
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "federation"
+        folder = Path(scratch).resolve() / "federation"
         create(folder, SITES, HOST, PORT)
         for number, site in enumerate(SITES):
             (folder / "sites" / site / "client.py").write_text(CLIENT.format(name=which, site=number))
@@ -226,8 +227,7 @@ def advise(which: str, calibrated: Table) -> Table:
         "options": known,
         "forecasts": [
             {
-                "method": " ".join([one["candidate"][0], json.dumps(one["candidate"][1])]),
-                "label": one["candidate"][4],
+                "label": Candidate(*one["candidate"]).label,
                 **{key: one[key] for key in ("step", "rounds", "bytes", "seconds")},
             }
             for one in forecasts
@@ -245,6 +245,7 @@ def take(part: str, found: Table) -> None:
     """Measure one part and put it where it belongs."""
     if part == "tune":
         found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
+        found["delay"] = DELAY
     elif part == "advise":
         found["advice"] = {which: advise(which, found["clock"][which]) for which in PROBLEMS}
     elif part == "page":

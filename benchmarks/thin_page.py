@@ -1,0 +1,202 @@
+"""docs/thin-links.md and docs/pictures/thin-links.svg from what `benchmarks.thin_links` measured."""
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.tables import table
+from benchmarks.thin_problems import PROBLEMS, SITES, Table, ThinProblem
+from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.matplotlib_figures import save as draw
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, PICTURES = DOCS / "thin-links.md", DOCS / "pictures"
+SHOWN = "network"  # the problem of the picture
+DENSE, COMPRESSED = "FedLin", "compressed FedLin"
+TEXT = """\
+# Thin links
+
+Sites that differ, behind links that are thin: a federation over NVIDIA FLARE with TLS, run by the commands of
+[the handbook](operate.md), its server and {sites} sites each in a network namespace of one machine. `tc tbf` gives the
+link of each site {speeds} Mbit/s each way, and a relay at each site adds {delay:g} ms to every message, since not
+every kernel has netem. `make bench-thin` measures it, as root; where namespaces or `tc` are missing it says so and
+measures nothing.
+
+![Accuracy by seconds at {thin:g} Mbit/s, and seconds to the target by speed](pictures/thin-links.svg)
+
+{problems}
+
+Every method takes {tau} local steps and has that step of a grid which reaches the target in the fewest rounds in
+simulation, on other images than those it is tested on. How good the model is after each round is what the simulation of
+the same run says; the model with which the federation ended is measured too, in the last column. Seconds are from the
+end of the first round, which compiles and sends everything in full, to the end of the round that reaches the target.
+Before them lies that first round, {start:.0f} s in the median.
+
+{tables}
+
+## What `Clock` knew
+
+Nothing of the shaped runs. Its latency and speed are fitted to the rounds of the three methods over links that are not
+shaped; the bytes that FLARE, TLS and TCP add to a message are what those links carried beyond the method's own. The
+speed and the delay of a shaped link are what it was given. The largest error is {worst:.0%}, the median {typical:.0%}.
+
+{clocks}
+
+## What `fedlin advise` said
+
+`fedlin advise experiment.toml --by seconds --mbit {thin:g}` with these numbers as `--latency`, `--overhead` and
+`--speed`, before any shaped run. Accuracy is no target of an experiment file, so the network's target is a norm of the
+gradient.
+
+{advice}
+
+What came of it at {thin:g} Mbit/s:
+
+{verdict}
+"""
+
+
+def seconds(run: Table) -> float:
+    """From the end of the first round to that of the last."""
+    return float(run["seconds"][-1] - run["seconds"][0])
+
+
+def error(run: Table) -> float:
+    """How far off the clock was, over what was measured."""
+    return abs(run["predicted"] / seconds(run) - 1)
+
+
+def _quality(problem: ThinProblem, value: float) -> str:
+    return f"{value:.3f}" if problem.measure == "accuracy" else f"{value:.1e}"
+
+
+def _goal(problem: ThinProblem) -> str:
+    return f"{problem.measure} {'≥' if problem.measure == 'accuracy' else '≤'} {problem.target:g}"
+
+
+def runs_table(which: str, found: Table) -> str:
+    """Every method at every speed, measured and predicted."""
+    problem, tuned = PROBLEMS[which], found["tuned"][which]
+    rows = []
+    for speed in shaped(found["runs"][which]):
+        for name, run in found["runs"][which][speed].items():
+            there = tuned[name]["reached"]
+            rows.append(
+                (
+                    f"{speed} Mbit/s",
+                    name,
+                    str(tuned[name]["rounds"]) if there else f"{tuned[name]['rounds']}, never there",
+                    f"{seconds(run):.1f}" if there else f"({seconds(run):.1f})",
+                    f"{run['predicted']:.1f}",
+                    f"{run['predicted'] / seconds(run) - 1:+.0%}",
+                    _quality(problem, run["ends at"]),
+                )
+            )
+    heads = ("link", "method", "rounds", "seconds", "by `Clock`", "error", "ends at")
+    return f"### {problem.title[0].upper()}{problem.title[1:]}: {_goal(problem)}\n\n{table(heads, rows)}"
+
+
+def clock_table(found: Table) -> str:
+    """What was taken from the runs over links that were not shaped."""
+    rows = []
+    for which, known in found["clock"].items():
+        speed = f"{known['speed']:.0f}" if known["speed"] else "not seen"
+        overhead = ", ".join(f"{name} {value:,.0f}" for name, value in known["overhead"].items())
+        rows.append((which, f"{1e3 * known['latency']:.1f} ms", speed, overhead))
+    return table(("", "latency of a message", "gradients a second", "bytes added to a message"), rows)
+
+
+def advice_table(which: str, found: Table) -> str:
+    """The candidates in the order of their seconds."""
+    rows = [
+        (one["label"], *(f"{one[cost]:.0f}" if np.isfinite(one[cost]) else "–" for cost in ("rounds", "seconds")))
+        for one in found["advice"][which]["forecasts"]
+    ]
+    return f"For `{which}`:\n\n{table(('candidate', 'rounds', 'seconds'), rows)}"
+
+
+def ratio_advised(which: str, found: Table) -> float:
+    """The seconds of whole messages over those of compressed ones, as `advise` expected them."""
+    taken = {one["label"]: one["seconds"] for one in found["advice"][which]["forecasts"]}
+    return float(taken["fedlin"] / taken[f"compressed(k={PROBLEMS[which].methods[COMPRESSED]['k']})"])
+
+
+def ratio_measured(which: str, found: Table) -> float:
+    """The same as it was measured over the thinnest links."""
+    runs = found["runs"][which]
+    dense, compressed = (seconds(runs[shaped(runs)[0]][name]) for name in (DENSE, COMPRESSED))
+    return dense / compressed
+
+
+def verdict(found: Table) -> str:
+    """What was said and what came of it."""
+    said = []
+    for which in PROBLEMS:
+        advised, was = ratio_advised(which, found), ratio_measured(which, found)
+        right = "as expected" if (advised > 1) == (was > 1) else "which was not expected"
+        ahead, factor = ("ahead of", was) if was > 1 else ("behind", 1 / was)
+        said.append(
+            f"- `{which}`: compressed FedLin is {factor:.1f} times {ahead} FedLin with whole messages in seconds, "
+            f"{right}: of whole messages `advise` expected {advised:.1f} times the seconds, and {was:.1f} times were "
+            "measured."
+        )
+    return "\n".join(said)
+
+
+def shaped(runs: Table) -> list[str]:
+    """The speeds measured, the lowest first, without the runs that `Clock` was fitted to."""
+    return sorted((speed for speed in runs if speed != "free"), key=float)
+
+
+def figure(found: Table) -> Figure:
+    """The measure against seconds over the thinnest links, and seconds against speed, with the clock's."""
+    problem, tuned, runs = PROBLEMS[SHOWN], found["tuned"][SHOWN], found["runs"][SHOWN]
+    speeds = shaped(runs)
+    thin = speeds[0]
+    reached, taken = [], []
+    for name in problem.methods:
+        run = runs[thin][name]
+        at = np.array(run["seconds"]) - run["seconds"][0]
+        reached.append(Curve(name, at, np.array(tuned[name]["curve"][1 : len(at) + 1])))
+    for kind, of in (("measured", seconds), ("points", lambda run: run["predicted"])):
+        for name in problem.methods:
+            label = name if kind == "measured" else f"{name}, by Clock"
+            x, y = np.array([float(speed) for speed in speeds]), np.array([of(runs[speed][name]) for speed in speeds])
+            taken.append(Curve(label, x, y, kind=kind))  # type: ignore[arg-type]
+    return Figure(
+        "thin-links",
+        "Thin links",
+        (
+            Panel(f"Links of {thin} Mbit/s", "seconds on the wall", "test accuracy", tuple(reached), yscale="linear"),
+            Panel(f"To {_goal(problem)}", "Mbit/s of a site's link", "seconds", tuple(taken), xscale="log"),
+        ),
+    )
+
+
+def write(found: Table) -> str:
+    """The page."""
+    measured = [run for runs in found["runs"].values() for speed in shaped(runs) for run in runs[speed].values()]
+    errors = [error(run) for run in measured]
+    speeds = [float(speed) for speed in shaped(found["runs"][SHOWN])]
+    return TEXT.format(
+        sites=len(SITES),
+        speeds=", ".join(f"{speed:g}" for speed in speeds),
+        delay=1e3 * found["delay"],
+        thin=min(speeds),
+        tau=PROBLEMS[SHOWN].tau,
+        problems="\n".join(f"- `{which}`: {problem.title}; {_goal(problem)}." for which, problem in PROBLEMS.items()),
+        start=np.median([run["seconds"][0] for run in measured]),
+        tables="\n\n".join(runs_table(which, found) for which in PROBLEMS),
+        worst=max(errors),
+        typical=np.median(errors),
+        clocks=clock_table(found),
+        advice="\n\n".join(advice_table(which, found) for which in PROBLEMS),
+        verdict=verdict(found),
+    )
+
+
+def save(found: Table, page: Path = PAGE, pictures: Path = PICTURES) -> None:
+    """The page and its picture."""
+    page.write_text(write(found), encoding="utf-8")
+    png, _ = draw(figure(found), pictures)
+    png.unlink()
