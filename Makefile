@@ -14,7 +14,7 @@ TOOLS := hypothesis pytest pytest-xdist
 # One BLAS thread a process: the tests and the claims run on all cores already.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: reproduce test test-quick test-flower test-mlflow test-long test-package test-lowest test-newest coverage \
+.PHONY: reproduce test test-quick test-flower test-mlflow test-byzfl test-long test-package test-lowest test-newest coverage \
 	mutation fuzz lint format bench bench-gpu bench-thin test-gpu docs clean
 
 # Claims on real data read it from FEDLIN_DATA, by default from beside the repository, and are left out without it.
@@ -52,6 +52,10 @@ test-long: $(STAMP)
 # MLflow needs older versions of other things, so it has its own too.
 test-mlflow: .venv-mlflow/.installed
 	.venv-mlflow/bin/python -m pytest tests/test_trackers.py -k mlflow
+
+# The robust means beside the library byzfl, whose values are stored; it imports more than they need, which is left out.
+test-byzfl: .venv-byzfl/.installed
+	.venv-byzfl/bin/python -m pytest tests/test_aggregation.py -k byzfl
 
 # Whether the tests notice a change of any operator or number in the methods, the links and the theory; for an hour or
 # two of one core, resumed where it was stopped. It ends with what it took.
@@ -136,6 +140,12 @@ $(STAMP): $(CORE_STAMP)
 	test -x .venv-$*/bin/python || python3 -m venv .venv-$*
 	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-$*.txt constraints.txt > .venv-$*/pins
 	.venv-$*/bin/python -m pip install --quiet --constraint .venv-$*/pins --editable '.[$*]' psutil pytest
+	touch $@
+
+.venv-byzfl/.installed: pyproject.toml constraints.txt
+	test -x .venv-byzfl/bin/python || python3 -m venv .venv-byzfl
+	.venv-byzfl/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[torch]' pytest
+	.venv-byzfl/bin/python -m pip install --quiet --no-deps byzfl==0.0.11
 	touch $@
 
 .venv-lowest/.installed: pyproject.toml tests/tools/lowest.py

@@ -1,6 +1,6 @@
 """Write tests/helpers/byzfl_values.json: what the library byzfl makes of fixed uploads.
 
-Run it as `python tests/tools/byzfl_fixture.py` where byzfl is installed, which needs older libraries than fedlin's.
+Run it as `.venv-byzfl/bin/python tests/tools/byzfl_fixture.py`, in the environment that `make test-byzfl` makes.
 """
 
 import json
