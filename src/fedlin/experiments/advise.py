@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedlin import theory
 from fedlin.columns import write
+from fedlin.core import Array
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
@@ -140,7 +141,7 @@ def _forecast(candidate: Candidate, prepared: PreparedRun, measure: str, target:
     )
 
 
-def predicted(curve: NDArray[Any], target: float) -> float:
+def predicted(curve: Array, target: float) -> float:
     """The round at which a measure comes to `target`: measured, or where the line through its last half leads.
 
     >>> predicted(100 * 0.5 ** np.arange(11), 100 * 0.5**20)
@@ -156,7 +157,7 @@ def predicted(curve: NDArray[Any], target: float) -> float:
     return float(ceil(round((log(target) - level) / slope, 6)))
 
 
-def _continued(spent: NDArray[Any], rounds: float) -> float:
+def _continued(spent: Array, rounds: float) -> float:
     """A running sum at a later round, each as dear as the mean one of the pilot's last half."""
     last = len(spent) - 1
     if rounds <= last:
