@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from fedlin.core import Array
 from fedlin.errors import ArgumentError, DataError, FedLinError
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ LONGEST_NAME = 240  # bytes of a file's name on most systems, with room for an e
 LONGEST = 80  # letters of a value in a message
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as a message shows it: its own form, cut short where it is long.
 
     >>> shown("a"), shown(list(range(100)))
@@ -31,7 +32,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def positive_integer(name: str, value: Any, least: int = 1) -> int:
+def positive_integer(name: str, value: object, least: int = 1) -> int:
     """`value` as an int, if it is a whole number from 1, or from `least`, to 2³¹ - 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least {least}.")
@@ -40,14 +41,14 @@ def positive_integer(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def random_seed(value: Any, name: str = "seed") -> int:
+def random_seed(value: object, name: str = "seed") -> int:
     """`value` as an int, if it is a whole number of at least zero."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: give a whole number of at least 0.")
     return int(value)
 
 
-def real(name: str, value: Any, allowed: Callable[[float], bool], meaning: str) -> float:
+def real(name: str, value: object, allowed: Callable[[float], bool], meaning: str) -> float:
     """`value` as a float, if it is finite and `allowed`; `meaning` says in words what that is."""
     try:
         number = np.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
@@ -58,36 +59,36 @@ def real(name: str, value: Any, allowed: Callable[[float], bool], meaning: str) 
     return float(number)
 
 
-def fraction(name: str, value: Any) -> float:
+def fraction(name: str, value: object) -> float:
     """`value` as a float in (0, 1], such as a probability."""
     return real(name, value, lambda number: 0 < number <= 1, "a number in (0, 1]")
 
 
-def nonnegative(name: str, value: Any) -> float:
+def nonnegative(name: str, value: object) -> float:
     """`value` as a finite float of at least zero."""
     return real(name, value, lambda v: v >= 0, "a finite number of at least 0")
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """`value` as a finite float above zero."""
     return real(name, value, lambda v: v > 0, "a finite number above 0")
 
 
-def one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+def one_of(name: str, value: T, allowed: tuple[T, ...]) -> T:
     """`value`, if it is among the allowed ones."""
     if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: choose one of {', '.join(map(repr, allowed))}.")
     return value
 
 
-def true_or_false(name: str, value: Any) -> bool:
+def true_or_false(name: str, value: object) -> bool:
     """`value`, if it is a truth value."""
     if not isinstance(value, bool | np.bool_):
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: give True or False.")
     return bool(value)
 
 
-def instance_of(name: str, value: Any, kind: type[T], meaning: str) -> T:
+def instance_of(name: str, value: object, kind: type[T], meaning: str) -> T:
     """`value`, if it is of the kind; `meaning` says in words what that is."""
     if not isinstance(value, kind):
         raise ArgumentError(f"{name} = {shown(value)} is not allowed: give {meaning}.")
@@ -102,7 +103,7 @@ def shape_of(name: str, value: Any, error: type[FedLinError] = ArgumentError) ->
         raise error(f"{name} = {shown(value)} is not allowed: its parts differ in length.") from cause
 
 
-def file_name(name: str, path: Any, error: type[FedLinError]) -> None:
+def file_name(name: str, path: object, error: type[FedLinError]) -> None:
     """Refuse a path that no file can have, which the system would refuse in its own words."""
     text = str(path)
     if "\0" in text or any(len(part.encode(errors="replace")) > LONGEST_NAME for part in text.split("/")):
@@ -186,26 +187,26 @@ def missing(values: Any) -> NDArray[np.bool_]:
     return np.array([_is_missing(value) for value in array.ravel()], bool).reshape(array.shape)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     # pandas' NA is neither equal to itself nor unequal; a list compares entry by entry.
     return (
         value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Real) and value != value)
     )
 
 
-def is_sparse(value: Any) -> bool:
+def is_sparse(value: object) -> bool:
     """Whether this is one of SciPy's sparse arrays or matrices."""
     return bool(sparse.issparse(value))
 
 
-def all_finite(array: NDArray[Any]) -> bool:
+def all_finite(array: Array) -> bool:
     """Whether no entry is NaN or infinite, looked at in pieces so that a memory-mapped array stays on disk."""
     step = max(1, _PIECE * len(array) // max(1, array.size)) if array.ndim else 1
     pieces = (array[first : first + step] for first in range(0, len(array), step)) if array.ndim else (array,)
     return all(bool(np.all(np.isfinite(piece))) for piece in pieces)
 
 
-def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> NDArray[Any]:
+def finite(name: str, value: ArrayLike, error: type[FedLinError] = DataError) -> Array:
     """`value` as an array of finite numbers: float32 stays as it is, all else becomes float64."""
     try:
         array = np.asarray(value)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from fedlin.core import Array, Scalar, Vector
 
@@ -202,7 +203,7 @@ def measure_all(view: ModelView) -> Measures:
     return {one.name: one.measure(view) for one in MEASURED if one.measure is not None}
 
 
-def unmeasured(dtype: Any) -> Measures:
+def unmeasured(dtype: DTypeLike) -> Measures:
     """Stands for the measures of a round after which nobody looked."""
     return {one.name: jnp.full((), jnp.nan, dtype) for one in MEASURED}
 

@@ -15,9 +15,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from numpy.typing import NDArray
 
 from fedlin.checks import one_of
+from fedlin.core import Array
 
 T = TypeVar("T")
 NEAR = 2**20  # bytes a core keeps close (its L2 cache)
@@ -152,7 +152,7 @@ def _plus(total: T, more: T) -> T:
     return sums
 
 
-def choose_block(layout: str, data: Any, clients: int, tau: NDArray[Any], looped: bool) -> int | None:
+def choose_block(layout: str, data: Any, clients: int, tau: Array, looped: bool) -> int | None:
     """Clients at a time in the phases of a round; `looped` says that local steps are taken one by one."""
     one_of("layout", layout, ("auto", "client", "step"))
     if layout == "client":

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Message, Vector
+from fedlin.core import Array, Message, Vector
 from fedlin.errors import NotFiniteError, WireError
 
 
@@ -33,7 +33,7 @@ class Size(NamedTuple):
 class Symbols(NamedTuple):
     """A message for an entropy coder: whole numbers below `alphabet`, and bits in which there is no pattern to find."""
 
-    codes: NDArray[Any]
+    codes: Array
     alphabet: int
     other: float
 

@@ -1,12 +1,12 @@
 """Who does how much: the numbers of local steps τ_i and the step sizes η_i, fixed or changing every round."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, fits_memory, instance_of, positive, positive_integer, random_seed
+from fedlin.core import Array
 from fedlin.errors import PlanError
 from fedlin.problems.problem import Problem
 
@@ -48,7 +48,7 @@ class Plan:
         return cls(steps, positive("eta_bar", eta_bar) / steps)
 
     def __repr__(self) -> str:
-        def show(values: NDArray[Any]) -> str:
+        def show(values: Array) -> str:
             return np.array2string(values, precision=3, threshold=6)
 
         return f"Plan(tau={show(self.tau)}, eta={show(self.eta)})"
@@ -157,7 +157,7 @@ def _sizes(eta: ArrayLike) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _shaped(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _shaped(name: str, array: Array) -> Array:
     if array.ndim > 2 or array.size == 0:
         raise PlanError(
             f"{name} has shape {array.shape}: give one number, an array (clients,) or an array (rounds, clients)."

@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 
-def precision(dtype: Any) -> AbstractContextManager[Any]:
+def precision(dtype: DTypeLike) -> AbstractContextManager[Any]:
     """A context in which JAX computes in 64 bits exactly if `dtype` has 64."""
     context: AbstractContextManager[Any] = jax.enable_x64(np.dtype(dtype).itemsize == 8)
     return context

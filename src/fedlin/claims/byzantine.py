@@ -9,12 +9,11 @@ from fedlin import aggregation, algorithms, attacks, problems
 from fedlin.aggregation import Aggregator
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import HALFWAY, SHORTER, any_fault
-from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws
 from fedlin.claims.common.wrong_means import WRONG_MEANS
 from fedlin.claims.common.wrong_methods import EXCLUDED
 from fedlin.compressors import identity
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.problems.problem import Problem

@@ -10,7 +10,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import CAPTION, Departure, is_algorithm_1, play
-from fedlin.claims.common.curves import Array, floors, summary, thin
+from fedlin.claims.common.curves import floors, summary, thin
 from fedlin.claims.common.wrong_methods import (
     LONGER,
     STALE,
@@ -19,6 +19,7 @@ from fedlin.claims.common.wrong_methods import (
     TRIPLE,
     must_notice,
 )
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Curve, Figure, Panel

@@ -7,7 +7,6 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.curves import Array
 from fedlin.claims.common.published import (
     BEFORE,
     BITS_TO,
@@ -29,7 +28,7 @@ from fedlin.claims.common.published import (
     sorted_a9a,
 )
 from fedlin.compressors import cast, quantize, top_k
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.links import error_feedback, innovation

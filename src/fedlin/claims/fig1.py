@@ -1,10 +1,9 @@
 """Figure 1: FedProx and FedNova trade speed for accuracy on two scalar clients; FedLin has both."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
@@ -14,7 +13,7 @@ from fedlin.claims.common.curves import levels
 from fedlin.claims.common.figure_runs import open_choices
 from fedlin.claims.common.instances import two_clients
 from fedlin.claims.common.wrong_methods import TRIPLE, must_notice
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel
@@ -85,7 +84,7 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _floor(minimizer: NDArray[Any]) -> float:
+def _floor(minimizer: Array) -> float:
     return float(np.sum((minimizer - two_clients().minimizer) ** 2))
 
 

@@ -6,11 +6,12 @@ from fedlin import problems
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
-from fedlin.claims.common.curves import BAND, Array, distance_panel, fall, of, straight_row
+from fedlin.claims.common.curves import BAND, distance_panel, fall, of, straight_row
 from fedlin.claims.common.figure_runs import open_choices, run_levels
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.stability import examine
 from fedlin.claims.common.wrong_methods import HOARDS, THIRD, must_notice
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row

@@ -5,10 +5,11 @@ import numpy as np
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
-from fedlin.claims.common.curves import BAND, Array, distance_panel, of
+from fedlin.claims.common.curves import BAND, distance_panel, of
 from fedlin.claims.common.figure_runs import open_choices, run_levels
 from fedlin.claims.common.instances import draws, logistic, logistic_steps
 from fedlin.claims.common.stability import examine
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row

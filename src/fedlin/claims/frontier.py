@@ -7,10 +7,9 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.curves import Array
 from fedlin.claims.common.published import CLIENTS, DIANA_ALPHA, DIANA_LEVELS, L2, dealt_a9a
 from fedlin.compressors import cast, natural, quantize, top_k
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.bits import count_bits
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop

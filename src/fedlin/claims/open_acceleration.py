@@ -4,10 +4,9 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws, quadratics, small_logistic
 from fedlin.compressors import rand_k
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.matrices import low_rank

@@ -5,9 +5,10 @@ import numpy as np
 from fedlin import algorithms
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import RETREATS, SHORTER, any_fault
-from fedlin.claims.common.curves import BAND, Array, floors, stack, summary, thin
+from fedlin.claims.common.curves import BAND, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.compressors import identity
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.links import innovation
 from fedlin.plan import Plan

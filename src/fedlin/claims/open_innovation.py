@@ -4,9 +4,10 @@ import numpy as np
 
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import HALFWAY, RETREATS, SHORTER, any_fault
-from fedlin.claims.common.curves import BAND, Array, fall, floors, stack, summary, thin
+from fedlin.claims.common.curves import BAND, fall, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.compressors import top_k
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.engines.simulation.stop import Stop
 from fedlin.links import error_feedback, innovation

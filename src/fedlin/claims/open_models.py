@@ -15,8 +15,9 @@ from fedlin.claims.common.bytes_methods import (
     most_rounds,
     plan,
 )
-from fedlin.claims.common.curves import Array, thin
+from fedlin.claims.common.curves import thin
 from fedlin.claims.common.instances import draws
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.problem import Problem

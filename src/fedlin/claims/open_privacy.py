@@ -6,9 +6,8 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.privacy import Where, account, gaussian

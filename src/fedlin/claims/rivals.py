@@ -10,9 +10,9 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import departure
 from fedlin.claims.common.bounded import CAPTION, Departure, is_algorithm_1
-from fedlin.claims.common.curves import Array, fall, floors, stack, summary, thin
+from fedlin.claims.common.curves import fall, floors, stack, summary, thin
 from fedlin.claims.common.wrong_methods import BY_STEPS, DELAYED, FORGETS, STALE, must_notice
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.figure import Curve, Figure, Panel

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedlin import theory
@@ -12,6 +11,7 @@ from fedlin.claims.common import instances
 from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
 from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
 from fedlin.claims.thm2a import FAR, lengths
+from fedlin.core import Array
 from fedlin.problems.logistic import Logistic
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
@@ -19,7 +19,7 @@ from fedlin.report.verdict import Row
 BENT = 0.3  # λ
 
 
-def least_curvature(problem: Logistic, x: NDArray[Any]) -> float:
+def least_curvature(problem: Logistic, x: Array) -> float:
     """The least eigenvalue of ∇²f(x), f with the regulariser λ Σ x²/(1 + x²)."""
     sheet = problem.sheet
     margin = sheet.y * (sheet.X @ x)

@@ -5,8 +5,6 @@ from functools import partial
 from math import ceil, log, sqrt
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
@@ -15,6 +13,7 @@ from fedlin.claims.common.bounded import Case, judge, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import HOARDS, LONGER, STALE, TRIPLE, WHOLE, must_notice
 from fedlin.claims.thm2a import lengths
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure
@@ -57,7 +56,7 @@ def run_family(
     setting: Setting,
     one: SparseFamily,
     plan: Callable[[Problem, Any, float], Plan],
-    bound: Callable[..., NDArray[Any]],
+    bound: Callable[..., Array],
     rounds: int,
     feedback: bool,
 ) -> Case:

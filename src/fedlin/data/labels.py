@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import refuse_missing, shape_of, shown
+from fedlin.core import Array
 from fedlin.errors import DataError
 
 
-def labels_of_rows(y: Any) -> NDArray[Any]:
+def labels_of_rows(y: Any) -> Array:
     """One label a row, none missing; words and numbers among each other become words.
 
     >>> labels_of_rows([1, "b"]).tolist()

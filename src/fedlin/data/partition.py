@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import finite, is_sparse, shown
+from fedlin.core import Array
 from fedlin.errors import DataError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Partition:
         sizes = [part.size for part in self.indices]
         return f"<Partition: {self.rows} rows, {self.clients} clients with {min(sizes)} to {max(sizes)} rows each>"
 
-    def take(self, X: Any, y: ArrayLike) -> tuple[list[Any], list[NDArray[Any]]]:
+    def take(self, X: Any, y: ArrayLike) -> tuple[list[Any], list[Array]]:
         """X_i and y_i of every client, dense or sparse as X is; the problems take both.
 
         Args:
@@ -96,7 +97,7 @@ class Partition:
             raise DataError(f"X has shape {X.shape} and the partition {self.rows} rows: give the rows it was made for.")
         return [X[part] for part in self.indices], [labels[part] for part in self.indices]
 
-    def _labels(self, y: ArrayLike) -> NDArray[Any]:
+    def _labels(self, y: ArrayLike) -> Array:
         labels = np.asarray(y)
         if labels.shape != (self.rows,):
             raise DataError(

@@ -14,8 +14,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlin.core import Array
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError
 
@@ -59,7 +59,7 @@ def named_run(kit: Path, name: str | None) -> Path:
     return folder
 
 
-def former_model(kit: Path, name: str) -> NDArray[Any]:
+def former_model(kit: Path, name: str) -> Array:
     """The model of a run that was played before."""
     path = run_folder(kit, name) / MODEL
     try:
@@ -68,7 +68,7 @@ def former_model(kit: Path, name: str) -> NDArray[Any]:
         raise DeployError(f"run.after = {name!r}: {path} is no model of a run that has ended: {error}.") from error
 
 
-def read_model(path: Path) -> NDArray[Any]:
+def read_model(path: Path) -> Array:
     """The array in a file of NumPy's; ValueError or OSError where there is none."""
     try:
         model = np.load(path, allow_pickle=False)
@@ -82,7 +82,7 @@ def read_model(path: Path) -> NDArray[Any]:
     return model
 
 
-def write_model(path: Path, x: NDArray[Any]) -> None:
+def write_model(path: Path, x: Array) -> None:
     """Save a flat model, whole or not at all."""
     content = io.BytesIO()
     np.save(content, x)

@@ -3,15 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fedlin.checks import finite
+from fedlin.core import Array
 from fedlin.deploy.runs import former_model, read_model
 from fedlin.deploy.settings import FederationSettings
 from fedlin.errors import DeployError
 
 
-def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | None:
+def read_start(folder: Path, settings: FederationSettings) -> Array | None:
     """The flat model in the file `run.start`, in the precision `run.dtype`; None where the run has no such file."""
     if settings.start is None:
         return None
@@ -27,14 +26,14 @@ def read_start(folder: Path, settings: FederationSettings) -> NDArray[Any] | Non
     return _checked(f"run.start: {path}", content, settings)
 
 
-def starting_model(kit: Path, job: Path, settings: FederationSettings) -> NDArray[Any] | None:
+def starting_model(kit: Path, job: Path, settings: FederationSettings) -> Array | None:
     """What the server starts from: the file that came with the job, the model of a former run, or None for zeros."""
     if settings.after is None:
         return read_start(job, settings)
     return _checked(f"run.after = {settings.after!r}", former_model(kit, settings.after), settings)
 
 
-def _checked(what: str, content: Any, settings: FederationSettings) -> NDArray[Any]:
+def _checked(what: str, content: Any, settings: FederationSettings) -> Array:
     x = finite(what, content, DeployError)
     wanted = "a vector" if settings.dim is None else f"shape ({settings.dim},), as run.dim says"
     if x.ndim != 1 or x.size == 0 or settings.dim not in (None, x.size):

@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from numpy.typing import NDArray
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.core import Central, Message, MethodPhase, Scalar, Vector
+from fedlin.core import Array, Central, Message, MethodPhase, Scalar, Vector
 from fedlin.engines.keys import PhaseKeys
 from fedlin.engines.local import make_local
 from fedlin.layout import EVERYWHERE, each_client, sum_over_clients
@@ -24,7 +23,7 @@ from fedlin.problems.objective import Data, Objective, Sampling
 
 State = Any  # a method's own pytree, of the server or of a client
 Leaf = Any  # an array of NumPy or JAX, concrete, traced or abstract
-A = TypeVar("A", jax.Array, NDArray[Any])
+A = TypeVar("A", jax.Array, Array)
 _AGGREGATE, _TAMPER = 0x7FFFFFFD, 0x7FFFFFFC  # keep these draws apart from those a method makes with the server's key
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedlin import theory
 from fedlin.columns import write
+from fedlin.core import Array
 from fedlin.engines.messages import message_sizes
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.simulation.stop import Stop
@@ -149,14 +150,14 @@ def _forecast(
     )
 
 
-def _seconds(clock: Clock, run: Result, candidate: Candidate, prepared: PreparedRun, step: float) -> NDArray[Any]:
+def _seconds(clock: Clock, run: Result, candidate: Candidate, prepared: PreparedRun, step: float) -> Array:
     """What the clock says of a run, after every round."""
     method, plan = build_method.algorithm(candidate.method, candidate.arguments), _plan(candidate, prepared, step)
     timed = clock.time(run, method, prepared.problem, plan, participation=prepared.planned.participation)
     return np.asarray(timed.simulated)
 
 
-def predicted(curve: NDArray[Any], target: float) -> float:
+def predicted(curve: Array, target: float) -> float:
     """The round at which a measure comes to `target`: measured, or where the line through its last half leads.
 
     >>> predicted(100 * 0.5 ** np.arange(11), 100 * 0.5**20)
@@ -172,7 +173,7 @@ def predicted(curve: NDArray[Any], target: float) -> float:
     return float(ceil(round((log(target) - level) / slope, 6)))
 
 
-def _continued(spent: NDArray[Any], rounds: float) -> float:
+def _continued(spent: Array, rounds: float) -> float:
     """A running sum at a later round, each as dear as the mean one of the pilot's last half."""
     last = len(spent) - 1
     if rounds <= last:

@@ -14,9 +14,9 @@ from math import ceil, inf, log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin import theory
+from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import FedLinError
@@ -171,7 +171,7 @@ def _order(trials: dict[int, Trial]) -> list[int]:
 
 def trial(value: float, result: Result, measure: str, targets: Sequence[float], rounds: int) -> Trial:
     """What a run of so many rounds with this step size comes to."""
-    curve: NDArray[Any] = getattr(result, measure)
+    curve: Array = getattr(result, measure)
     played = len(curve) - 1
     times, values = (np.array([played]), curve[-1:]) if result.status != "done" else continued(curve, rounds)
     places = []
@@ -181,7 +181,7 @@ def trial(value: float, result: Result, measure: str, targets: Sequence[float], 
     return Trial(value, result.status, tuple(places), float(values[-1]), played)
 
 
-def continued(curve: NDArray[Any], rounds: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def continued(curve: Array, rounds: int) -> tuple[Array, Array]:
     """The rounds after a curve's own up to `rounds`, and where the curve leads in them; its end where there are none.
 
     The logarithm's fall from one quarter of the curve to the next shrinks as it did from the third to the last: it goes

@@ -1,18 +1,17 @@
 """The theorem that comes nearest to a setting: the step it asks for, what it promises, and why it may not apply."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from fedlin import theory
+from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.playground.sliders import MEASURES, Sliders
 from fedlin.problems.problem import Problem
 from fedlin.theory import bounds
 
 CERTIFIED_STEP = "the certified step"
-Bound = Callable[[int, float], NDArray[Any]]  # rounds and the measure at the start, to a curve
+Bound = Callable[[int, float], Array]  # rounds and the measure at the start, to a curve
 
 
 class NearestTheorem(NamedTuple):
@@ -24,7 +23,7 @@ class NearestTheorem(NamedTuple):
     why_not: str = ""
 
 
-def nearest(problem: Problem, settings: Sliders, tau: NDArray[Any]) -> NearestTheorem:
+def nearest(problem: Problem, settings: Sliders, tau: Array) -> NearestTheorem:
     """Theorem 1 or the certified step for whole messages, 7 or 8 for fewer entries down, 9 for fewer entries up.
 
     >>> import numpy as np
@@ -44,11 +43,11 @@ def nearest(problem: Problem, settings: Sliders, tau: NDArray[Any]) -> NearestTh
     return theorem._replace(why_not=_why_not(theorem, settings))
 
 
-def _certified(problem: Problem, tau: NDArray[Any]) -> NearestTheorem:
+def _certified(problem: Problem, tau: Array) -> NearestTheorem:
     plan = theory.certified(problem, tau)
     kappa = problem.condition
 
-    def distance(rounds: int, distance0: float) -> NDArray[Any]:
+    def distance(rounds: int, distance0: float) -> Array:
         return bounds.certified(problem, tau, rounds, distance0)
 
     # f - f* lies between μ/2 and L/2 times the squared distance.

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
-from fedlin.core import Vector
+from fedlin.core import Scalar, Vector
 from fedlin.problems.objective import Descent
 from fedlin.problems.rows import Sheet
 
@@ -23,7 +24,7 @@ from fedlin.problems.rows import Sheet
 class Model(NamedTuple):
     """A linear model by its derivative: `slope` takes the logits (an array a class) and the labels of rows."""
 
-    slope: Callable[[Sequence[Any], Any], Sequence[Any]]
+    slope: Callable[[Sequence[Vector], Any], Sequence[Vector]]
     classes: int
     # Whether the loss depends on y aᵀx alone: then y a is held instead of a, and `slope` is given no labels.
     signed: bool
@@ -43,7 +44,7 @@ class Tile(NamedTuple):
 
 
 @cache
-def choose_tile(samples: int, features: int, classes: int, dtype: Any) -> Tile | None:
+def choose_tile(samples: int, features: int, classes: int, dtype: DTypeLike) -> Tile | None:
     """The tile that costs the fewest instructions a step; None where no tile fits the registers."""
     size = np.dtype(dtype).itemsize
     vector = gcd(features, 16 // size)  # neighbours in one thread, as wide as a row's alignment lets it load
@@ -106,7 +107,7 @@ def launch(kernel: Callable[..., None], like: Vector, warps: int, interpret: boo
 def _kernel(
     model: Model,
     tile: Tile,
-    fma: Callable[..., Any],
+    fma: Callable[..., Vector],
     X: Any,
     y: Any,
     numbers: Any,
@@ -123,12 +124,12 @@ def _kernel(
     if model.signed:
         tiles = [[part * label[:, None] for part in row] for row, label in zip(tiles, labels, strict=True)]
 
-    def load_model(array: Any) -> list[list[Any]]:
+    def load_model(array: Any) -> list[list[Vector]]:
         return [[load(array, c * classes + k, c < features) for c in columns] for k in range(classes)]
 
     keep, scale, pushes = numbers[0], numbers[1], load_model(push)
 
-    def step(_: Any, xs: list[list[Any]]) -> list[list[Any]]:
+    def step(_: Scalar, xs: list[list[Vector]]) -> list[list[Vector]]:
         slopes = [
             model.slope(
                 [jnp.sum(_dot(fma, row, [part[None, :] for part in x]), axis=1) for x in xs],
@@ -150,7 +151,7 @@ def _kernel(
             triton().store(out.at[c * classes + k], part, mask=c < features)
 
 
-def _dot(fma: Callable[..., Any], left: Sequence[Any], right: Sequence[Any]) -> Any:
+def _dot(fma: Callable[..., Vector], left: Sequence[Vector], right: Sequence[Vector]) -> Vector:
     """Σ_j left_j right_j, entry by entry."""
     total = left[0] * right[0]
     for a, b in zip(left[1:], right[1:], strict=True):
@@ -158,21 +159,22 @@ def _dot(fma: Callable[..., Any], left: Sequence[Any], right: Sequence[Any]) -> 
     return total
 
 
-def _plain(a: Any, b: Any, c: Any) -> Any:
+def _plain(a: Vector, b: Vector, c: Vector) -> Vector:
     return a * b + c
 
 
-def _exact(a: Any, b: Any, c: Any) -> Any:
+def _exact(a: Vector, b: Vector, c: Vector) -> Vector:
     # The compiler leaves a product and a sum as two instructions unless told.
     kind, bits = ("f", 32) if c.dtype == jnp.float32 else ("d", 64)
     arguments = [jnp.broadcast_to(a, c.shape), jnp.broadcast_to(b, c.shape), c]
-    return triton().elementwise_inline_asm(
+    fused: Vector = triton().elementwise_inline_asm(
         f"fma.rn.f{bits} $0, $1, $2, $3;",
         args=arguments,
         constraints=f"={kind},{kind},{kind},{kind}",
         pack=1,
         result_shape_dtypes=[jax.typeof(c)],
     )[0]
+    return fused
 
 
 def load(array: Any, index: Any, inside: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from fedlin.checks import first_line
 from fedlin.columns import is_metric
@@ -102,5 +103,5 @@ def _program(metrics: tuple[Metric, ...], restore: Callable[[Vector], Any], bloc
     return jax.jit(run)
 
 
-def _number(value: Any, dtype: Any) -> Scalar:
+def _number(value: Any, dtype: DTypeLike) -> Scalar:
     return jnp.asarray(value).astype(dtype)

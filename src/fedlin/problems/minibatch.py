@@ -4,11 +4,12 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from fedlin.checks import instance_of, one_of, positive_integer, true_or_false
 from fedlin.core import Key, Scalar, Vector
@@ -128,7 +129,7 @@ def _sampling(batches: Batches) -> Sampling:
         lots = jax.vmap(lambda number: jax.random.bits(jax.random.fold_in(key, number), dtype=jnp.uint32))(numbers)
         return jnp.argsort(jnp.where(numbers < count, lots, _LAST))
 
-    def take(rows: Data, order: jax.Array, batch: Scalar | int, dtype: Any) -> tuple[jax.Array, Vector | None]:
+    def take(rows: Data, order: jax.Array, batch: Scalar | int, dtype: DTypeLike) -> tuple[jax.Array, Vector | None]:
         """The numbers of a batch's rows and, where batches may be short, the share of each."""
         count, room = batches.sizes(rows)
         places = batch * size + jnp.arange(size, dtype=jnp.int32)

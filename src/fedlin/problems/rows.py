@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
 from fedlin.core import Array, Key, Matrix, Scalar, Vector
@@ -109,7 +109,7 @@ def stack_rows(
     return Sheet(*stacked)
 
 
-def _check_sizes(features: Iterable[Array], targets: Iterable[Array], dtype: Any) -> None:
+def _check_sizes(features: Iterable[Array], targets: Iterable[Array], dtype: DTypeLike) -> None:
     """Refuse numbers so large that the curvature, a sum of their squares, could overflow."""
     most = float(np.finfo(dtype).max) ** (1 / 3)
     for name, parts in (("X", features), ("y", targets)):
@@ -136,7 +136,7 @@ def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
     return weights
 
 
-def _penalties(l2: Any, clients: int, dim: int, dtype: Any) -> Array:
+def _penalties(l2: Any, clients: int, dim: int, dtype: DTypeLike) -> Array:
     """l2 of every client, a number or one for each entry of the model."""
     if shape_of("l2", l2) == ():
         return np.full(clients, nonnegative("l2", l2), dtype)

@@ -78,7 +78,7 @@ def objective(classes: int, weighted_rows: bool = False) -> Objective:
     return Objective(loss, grad, divergence, prox_by_newton(smooth), fused=fused, origin=origin)
 
 
-def slope(logits: Sequence[Any], y: Any) -> list[Any]:
+def slope(logits: Sequence[Vector], y: Vector) -> list[Vector]:
     """softmax(z)_c - [y = c], the derivative of a row's loss, class by class."""
     top = reduce(jnp.maximum, logits)
     grown = [jnp.exp(z - top) for z in logits]

@@ -16,6 +16,7 @@ from fedlin.memory import inner_programs
 from fedlin.problems.convolution import Convolution, Window, convolve, pool
 
 Values = list[Any]
+Parameters = dict[str, Any]  # of an operation
 
 
 def with_fast_convolutions(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +87,7 @@ def _as_it_was(jaxpr: Jaxpr, equation: JaxprEqn, given: Values) -> Values:
     return results
 
 
-def _convolve(params: dict[str, Any], images: Any, kernel: Any) -> Any:
+def _convolve(params: Parameters, images: jax.Array, kernel: jax.Array) -> jax.Array | None:
     return convolve(Convolution(*(params[name] for name in Convolution._fields)), images, kernel)
 
 
@@ -94,11 +95,11 @@ def _pool(reduce: str) -> Callable[..., Any]:
     return lambda params, array: pool(Window(*(params[name] for name in Window._fields)), reduce, array)
 
 
-def _inline(params: dict[str, Any], given: Values) -> Values:
+def _inline(params: Parameters, given: Values) -> Values:
     return _evaluate(params["jaxpr"], given)
 
 
-def _rematerialise(params: dict[str, Any], given: Values) -> Values:
+def _rematerialise(params: Parameters, given: Values) -> Values:
     body = ClosedJaxpr(params["jaxpr"], ())
     again = jax.checkpoint(
         lambda *given: _evaluate(body, list(given)), prevent_cse=params["prevent_cse"], policy=params["policy"]
@@ -107,7 +108,7 @@ def _rematerialise(params: dict[str, Any], given: Values) -> Values:
     return results
 
 
-def _scan(params: dict[str, Any], given: Values) -> Values:
+def _scan(params: Parameters, given: Values) -> Values:
     constants, carried = params["num_consts"], params["num_carry"]
     fixed, start, rows = given[:constants], given[constants : constants + carried], given[constants + carried :]
 
@@ -121,7 +122,7 @@ def _scan(params: dict[str, Any], given: Values) -> Values:
     return [*end, *stacked]
 
 
-def _while(params: dict[str, Any], given: Values) -> Values:
+def _while(params: Parameters, given: Values) -> Values:
     ahead, within = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     results: Values = lax.while_loop(
         lambda carry: _evaluate(params["cond_jaxpr"], [*given[:ahead], *carry])[0],
@@ -131,7 +132,7 @@ def _while(params: dict[str, Any], given: Values) -> Values:
     return results
 
 
-def _branch(params: dict[str, Any], given: Values) -> Values:
+def _branch(params: Parameters, given: Values) -> Values:
     branches = [lambda *given, branch=branch: _evaluate(branch, list(given)) for branch in params["branches"]]
     results: Values = lax.switch(given[0], branches, *given[1:])
     return results
@@ -143,7 +144,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "reduce_window_max": _pool("max"),
     "reduce_window_sum": _pool("sum"),
 }
-STRUCTURES: dict[str, Callable[[dict[str, Any], Values], Values]] = {
+STRUCTURES: dict[str, Callable[[Parameters, Values], Values]] = {
     "jit": _inline,
     "pjit": _inline,
     "checkpoint": _rematerialise,

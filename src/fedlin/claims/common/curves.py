@@ -7,7 +7,8 @@ from typing import TypeVar
 import numpy as np
 
 from fedlin.claims.claim import Setting
-from fedlin.core import Array, Method
+from fedlin.core import Array as Array  # exported to claims too
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem

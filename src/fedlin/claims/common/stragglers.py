@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlin import problems
-from fedlin.claims.common.curves import Array, thin
-from fedlin.core import Method
+from fedlin.claims.common.curves import thin
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.engines.timing.clock import Clock, draw_rates

@@ -1,14 +1,14 @@
 """A method beside gradient descent on what it is said to minimise (Propositions 1 and 2)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import Outcome, Setting
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
@@ -84,7 +84,7 @@ def judge(pairs: Sequence[Pair], setting: Setting) -> Outcome:
     return Outcome(tuple(rows), where | {"η": "random below 1/(L+β), 1.5 and 1.99 of it"}, sum(held), len(held))
 
 
-def _apart(a: NDArray[Any], b: NDArray[Any]) -> float:
+def _apart(a: Array, b: Array) -> float:
     """The largest difference of two runs, relative; as far as both go where a run grows beyond bounds."""
     both = min(len(a), len(b))
     return float(np.max(np.linalg.norm(a[:both] - b[:both], axis=1) / np.linalg.norm(a[:both], axis=1)))

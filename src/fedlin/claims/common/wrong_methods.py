@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import Compressor, identity
@@ -197,7 +198,7 @@ def faulty(
         rank = jnp.sum(ahead, axis=1).astype(total.dtype)
         return jnp.where((t == 0) | (rank < entries), total, 0)
 
-    def weight(local: Local, t: Scalar, dtype: Any) -> Scalar:
+    def weight(local: Local, t: Scalar, dtype: DTypeLike) -> Scalar:
         return local.tau.astype(dtype) ** jnp.where(t < right_until, 0.0, skew)
 
     def send_gradient(state: WrongClient, message: tuple[Vector, Scalar], local: Local) -> tuple[WrongClient, Message]:

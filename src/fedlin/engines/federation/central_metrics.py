@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
+from fedlin.core import Array
 from fedlin.engines.evaluation_rounds import Evaluations, plan_evaluations, reached
 from fedlin.engines.federation.round_log import METRICS_EVENT
 from fedlin.engines.federation.session import Session
@@ -40,7 +39,7 @@ def central_metrics(
     test: Any,
     every: int,
     model: Problem | None,
-    start: NDArray[Any],
+    start: Array,
     limits: Mapping[str, float],
 ) -> CentralMetrics | None:
     """What the server was asked to evaluate, checked; None where it was asked for nothing."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.audit import AuditTrail
 from fedlin.checks import positive
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.client_state import ROOT, ClientStates, SavedState
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from fedlin.engines.federation.secure_client import SecureAnswers
     from fedlin.identities import Identity
 
-Evaluate = Callable[[NDArray[Any]], Mapping[str, float]]
+Evaluate = Callable[[Array], Mapping[str, float]]
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +82,7 @@ class Client:
         limits: Limits | None = None,
         evaluate: Evaluate | None = None,
         evaluation_weight: float = 1.0,
-        on_model: Callable[[NDArray[Any]], object] | None = None,
+        on_model: Callable[[Array], object] | None = None,
         audit: AuditTrail | None = None,
         identity: "Identity | None" = None,
         sites: int | None = None,
@@ -225,7 +224,7 @@ class Client:
             self.on_model(x)
         return wire.write_reply(header._replace(kind=Kind.RECEIVED), ReplyHeader(request, 0))
 
-    def _model(self, header: Header, rest: memoryview) -> NDArray[Any]:
+    def _model(self, header: Header, rest: memoryview) -> Array:
         """The model in a message of the run this site takes part in."""
         self._check_run(header.run)
         self.ledger.check_run(header.run)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlin.checks import positive_integer
+from fedlin.core import Array
 from fedlin.engines import checkpoint
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
@@ -135,7 +135,7 @@ class FederationEvaluator:
         missing = [name for name in session.roster.active if name not in received]
         session.round_log.note("delivered", session.progress.round, clients=received, missing=missing)
 
-    def _send(self, kind: Kind, route: str, x: NDArray[Any], needed: int | None) -> dict[str, Reply]:
+    def _send(self, kind: Kind, route: str, x: Array, needed: int | None) -> dict[str, Reply]:
         """Send a model to all who take part; everyone is waited for where `needed` is None, else nobody for long."""
         session = self.session
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fedlin.core import Array, Mechanism, Message
 from fedlin.engines.federation.secure_masks import Words, scale_exponent, to_signed
@@ -260,6 +261,6 @@ def _little(array: Any) -> Array:
     return np.asarray(array).astype(_little_dtype(array.dtype), copy=False)
 
 
-def _little_dtype(dtype: Any) -> np.dtype[Any]:
+def _little_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     little: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
     return little

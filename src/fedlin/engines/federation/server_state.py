@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from fedlin.core import Method
+from fedlin.core import Array, Method
 from fedlin.engines import checkpoint
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.roster import Roster
@@ -38,18 +37,18 @@ class ServerState:
     """The server's state between rounds."""
 
     server: Any
-    origin: NDArray[Any]  # the model from which the clients' memories began
+    origin: Array  # the model from which the clients' memories began
     first: int  # the round in which they began
     round: int  # the next to be played
     roster: Roster
 
     @classmethod
-    def start(cls, algorithm: Method, x: NDArray[Any], roster: Roster) -> "ServerState":
+    def start(cls, algorithm: Method, x: Array, roster: Roster) -> "ServerState":
         """Before the first round."""
         return cls(algorithm.init_server(jnp.asarray(x)), x, 0, 0, roster)
 
     @property
-    def x(self) -> NDArray[Any]:
+    def x(self) -> Array:
         """The model."""
         return np.asarray(self.server.x)
 

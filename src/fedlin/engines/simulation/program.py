@@ -14,12 +14,13 @@ from jax.sharding import Mesh, NamedSharding
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.columns import MEASURED, Measures, reached, unmeasured
-from fedlin.core import Phase, Structure, rebuild
+from fedlin.core import Phase, Scalar, Structure, Vector, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.opening import renews
 from fedlin.engines.phase import ClientArrays, ClientProgram
 from fedlin.engines.simulation.round import Cohort, Played, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
+from fedlin.problems.objective import Data
 from fedlin.problems.survey import in_closed_form, measure, survey, views
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
@@ -30,8 +31,8 @@ class Inputs(NamedTuple):
     """What a run is made of, in numbers."""
 
     numbers: Any  # the algorithm's hyperparameters, by name
-    data: Any
-    noise: Any
+    data: Data
+    noise: Data
     weights: Any
     optimum: Any  # an Optimum, or None
     tau: Any  # (m,), or (capacity, m) where the plan changes every round
@@ -88,7 +89,7 @@ class ProgramKey:
     aggregate: Aggregator = field(default_factory=mean)  # what is made of the uploads
 
 
-def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) -> Any:
+def outcome(x: Vector, start: Vector, measures: Measures, limits: Measures, due: Scalar | bool) -> Scalar:
     """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
     inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
     inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
@@ -96,9 +97,10 @@ def outcome(x: Any, start: Any, measures: Measures, limits: Measures, due: Any) 
     return jnp.where(inside, jnp.where(stops, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
-def _note(log: Any, index: Any, value: Any) -> Any:
+def _note(log: Vector, index: Scalar, value: Vector) -> Vector:
     """`log` with its row `index` set, without the check of the bounds that `.at` compiles to."""
-    return jax.lax.dynamic_update_index_in_dim(log, value, index, 0)
+    noted: Vector = jax.lax.dynamic_update_index_in_dim(log, value, index, 0)
+    return noted
 
 
 @cache
@@ -108,7 +110,7 @@ def program(key: ProgramKey) -> Any:
     In a batch every input named in `key.runs`, the state and the status have a leading run axis.
     """
 
-    def play(inputs: Inputs, state: State, first: Any, index: Any) -> tuple[State, tuple[Any, Any], Any]:
+    def play(inputs: Inputs, state: State, first: Scalar, index: Scalar) -> tuple[State, tuple[Vector, Scalar], Any]:
         """The state after a round, its gradients and training loss, and what a survey of the model before it found."""
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
@@ -159,7 +161,7 @@ def program(key: ProgramKey) -> Any:
         noted = (played.calls, played.training)
         return State(played.server, played.clients), noted, played.sums[0] if also else None
 
-    def judge(inputs: Inputs, x: Any, done: Any, surveyed: Any) -> tuple[Measures, Any]:
+    def judge(inputs: Inputs, x: Vector, done: Scalar, surveyed: Any) -> tuple[Measures, Scalar]:
         client_program, optimum = key.client_program, inputs.optimum
 
         def look() -> Any:
@@ -186,8 +188,10 @@ def program(key: ProgramKey) -> Any:
         play = jax.vmap(play, in_axes=(axes, 0, None, None))
         judge = jax.vmap(judge, in_axes=(axes, 0, None, 0))
 
-    def advance(inputs: Inputs, state: State, status: Any, first: Any, count: Any) -> tuple[State, Records]:
-        def judged(records: Records, state: State, rounds: Any, surveyed: Any = None, apart: bool = False) -> Records:
+    def advance(inputs: Inputs, state: State, status: Scalar, first: Scalar, count: Scalar) -> tuple[State, Records]:
+        def judged(
+            records: Records, state: State, rounds: Scalar, surveyed: Any = None, apart: bool = False
+        ) -> Records:
             """The records with what is found after so many rounds of this call; there is nothing to find at the start.
 
             Measures after none of its rounds go to the last row, and can stop a run: those taken `apart`, at the end of
@@ -206,11 +210,11 @@ def program(key: ProgramKey) -> Any:
                 status=jnp.where(new, status, records.status),
             )
 
-        def unfinished(carry: tuple[Any, State, Records]) -> Any:
+        def unfinished(carry: tuple[Scalar, State, Records]) -> Scalar:
             index, _, records = carry
             return (index < count) & jnp.any(records.status == RUNNING)
 
-        def step(carry: tuple[Any, State, Records]) -> tuple[Any, State, Records]:
+        def step(carry: tuple[Scalar, State, Records]) -> tuple[Scalar, State, Records]:
             index, before, records = carry
             after, (calls, training), surveyed = play(inputs, before, first, index)
             if key.late:

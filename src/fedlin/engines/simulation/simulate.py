@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.aggregation import Aggregator
 from fedlin.checks import positive_integer
 from fedlin.columns import TRAINING, headline
-from fedlin.core import Algorithm, Method, structure
+from fedlin.core import Algorithm, Array, Method, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
@@ -317,9 +317,7 @@ def _check_chunks(run: Run, why: str) -> None:
         )
 
 
-def _call(
-    callbacks: Sequence[Callback], log: RunRecords, before: int, problem: Problem, models: NDArray[Any]
-) -> int | None:
+def _call(callbacks: Sequence[Callback], log: RunRecords, before: int, problem: Problem, models: Array) -> int | None:
     """Call back for every round since `before`; the round a callback asked to end at, if any."""
     if not callbacks or log.rounds == before:
         return None
