@@ -137,7 +137,7 @@ def _messages(
             opening = bool(openings[number])
             who = np.arange(problem.clients)
             if run.cohort is not None:
-                who = np.asarray(draw_cohort(jax.random.key(seed), np.int32(number), problem.clients, run.cohort))
+                who = np.asarray(draw_cohort(jax.random.key(seed), jnp.int32(number), problem.clients, run.cohort))
             own = (inputs.data, inputs.noise, tau, eta, inputs.weights, states)
             data, noise, tau, eta, weights, mine = jax.tree.map(lambda leaf, who=who: leaf[who], own)
             for place in range(len(algorithm.phases_in(opening))):

@@ -208,7 +208,8 @@ def test_those_who_are_drawn_are_those_of_the_simulated_run() -> None:
             if phase == "correction" and name == "site-1" and silent:
                 silent.pop()
                 return None
-        return handlers[name](phase, payload)
+        reply: bytes = handlers[name](phase, payload)
+        return reply
 
     result = serve(DRAWN, Wrapped(handlers, between), 8, plan=ALIKE, policy=Policy.drawn(2, **QUICK))
     simulated = simulate(DRAWN, 8, plan=ALIKE, participation=2 / 3)
@@ -236,7 +237,7 @@ def test_a_method_for_so_many_clients_takes_no_more_and_no_fewer() -> None:
         serve(DRAWN, Loopback(handlers), 4, plan=ALIKE, policy=Policy.drawn(2, **QUICK))
 
     def spoil(name: str, phase: str, payload: bytes) -> bytes | None:
-        reply = handlers[name](phase, payload)
+        reply: bytes = handlers[name](phase, payload)
         return reply[:-8] + np.float64(np.nan).tobytes() if name == "site-1" and phase == "model" else reply
 
     spoilt = Wrapped({name: handlers[name] for name in handlers if name != "site-9"}, spoil)
