@@ -72,7 +72,7 @@ INPUTS = {
 def prepare(algorithm: Algorithm[Any, Any], given: dict[str, Any], share: float = 1.0) -> None:
     """All that is checked before a run."""
     usual = {"problem": problem(), "plan": ONE, "seed": 0, "x0": None, "participation": share, "weights": None}
-    prepare_run(algorithm, rounds=3, **{**usual, "stop": None, **given})  # type: ignore[arg-type]
+    prepare_run(algorithm, rounds=3, **{**usual, "stop": None, **given})
 
 
 def suits(row: Row, name: str) -> bool:

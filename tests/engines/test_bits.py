@@ -93,6 +93,20 @@ def test_a_run_is_counted_as_it_was_sent() -> None:
     assert counts.clients == CLIENTS
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "method",
+    [fedlin.marina(fedlin.rand_k(2, unbiased=True), 0.4), fedlin.tamuna(CLIENTS, 4, 2)],
+    ids=["sizes change", "some of the clients"],
+)
+def test_rounds_that_differ_are_counted_as_they_are(method: fedlin.Algorithm[Any, Any]) -> None:
+    plan, share = fedlin.Plan(1, 0.02), (method.cohort or CLIENTS) / CLIENTS
+    counts = fedlin.count_bits(method, problem(), plan, 12, seed=3, x0=X0)
+    run = fedlin.simulate(method, problem(), plan, 12, seed=3, x0=X0, participation=share)
+    np.testing.assert_allclose(counts.bits("wire", "up", in_all=True), 8 * run.bytes_up, rtol=1e-12)
+    np.testing.assert_allclose(counts.bits("wire", "both", in_all=True), 8 * run.bytes, rtol=1e-12)
+
+
 def test_the_rounds_counted_are_those_of_the_run() -> None:
     """The opening too, and a method that asks twice a round."""
     method = fedlin.fedlin(uplink=fedlin.innovation(top_k(2)))

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import fedlin
 from fedlin.cli import app
+from fedlin.engines.simulation.run import prepare_run
 from fedlin.experiments.advise import predicted
 from fedlin.experiments.build_method import algorithm
 from fedlin.experiments.candidates import Candidate, candidates, promised
@@ -96,6 +97,19 @@ def test_missing_clients_and_mini_batches_get_methods_that_bear_them() -> None:
     drawn = [one.label for one in candidates(minibatch(exact, 5), 1.0)]
     assert drawn[0] == "fedlin(same_batch=True)"
     assert {one.method for one in candidates(exact, 1.0)} >= {"gradient_descent", "fedlin", "compressed", "scaffnew"}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("clients", [3, 5])
+def test_every_candidate_is_allowed_the_run_it_is_for(share: float, clients: int) -> None:
+    exact = least_squares(clients=clients, dim=10, samples=20)
+    found = list(candidates(exact, share))
+    for one in found:
+        plan = fedlin.Plan(one.tau or 2, 0.01)
+        method = algorithm(one.method, one.arguments)
+        prepare_run(method, exact, plan, 3, seed=0, x0=None, participation=share, weights=None, stop=None)
+    assert ("tamuna" in {one.method for one in found}) == (share < 1 and round(share * clients) > 1)
+    assert ("marina" in {one.method for one in found}) == (share == 1)
 
 
 def test_theory_s_rounds_are_those_of_its_bound() -> None:

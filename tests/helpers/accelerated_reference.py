@@ -76,7 +76,7 @@ def tamuna(
                 x = x - gamma * grad(i, x) + gamma * h[i]
             ends[i] = x
         masks = {i: ones[:, column] for i, column in zip(cohort, order, strict=True)}
-        mean = sum(masks[i] * ends[i] for i in cohort) / s
+        mean = np.sum([masks[i] * ends[i] for i in cohort], axis=0) / s
         for i in cohort:
             h[i] = h[i] + eta / gamma * masks[i] * (mean - ends[i])
         np.testing.assert_allclose(h.sum(axis=0), 0, atol=1e-9 * (1 + np.abs(h).max()))

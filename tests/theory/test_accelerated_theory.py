@@ -202,7 +202,8 @@ def test_the_bound_of_locodl_by_hand(p: float) -> None:
 def test_the_steps_and_bounds_of_marina_by_hand(p: float, omega: float, eta: float) -> None:
     """2(1 - p)ω/(pm) is 1 with p = 1/2 and ω = 2, and 0 where nothing is compressed."""
     plan = fedlin.theory.marina(ALIKE, omega, p)
-    assert (int(plan.tau), float(plan.eta)) == (1, pytest.approx(eta, rel=1e-12))
+    assert int(plan.tau) == 1
+    assert float(plan.eta) == pytest.approx(eta, rel=1e-12)
     np.testing.assert_allclose(bounds.marina(ALIKE, 2, 3.0, omega, p), 3 * (1 - eta) ** np.arange(3), rtol=1e-12)
     falling = bounds.marina_nonconvex(ALIKE, 2, 3.0, omega, p)
     np.testing.assert_allclose(falling, [np.inf, 6 / eta, 3 / eta], rtol=1e-12)

@@ -30,7 +30,7 @@ class Case(NamedTuple):
     """A family of problems, and what is sent on it."""
 
     name: str
-    family: list[Problem]
+    family: Sequence[Problem]
     compressor: Compressor
     omega: float
     probability: float

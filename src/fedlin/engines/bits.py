@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.checks import one_of
 from fedlin.coding import ArithmeticEncoder
 from fedlin.core import Message, Method, Structure, rebuild, structure
-from fedlin.engines.keys import phase_keys
+from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.opening import opening_rounds
 from fedlin.engines.phase import ClientArrays, ClientProgram, client_step, combine, server_step, weigh
 from fedlin.engines.simulation.run import prepare_run
@@ -71,7 +71,9 @@ def count_bits(
     seed: int = 0,
     x0: ArrayLike | None = None,
 ) -> BitCounts:
-    """Take the rounds of `simulate` with everyone, look at every message, and count its bits in every way.
+    """Take the rounds of `simulate`, look at every message, and count its bits in every way.
+
+    Everyone takes part, or as many as the method is made for; a client's bits are then the mean over all of them.
 
     Args:
         algorithm: The method.
@@ -92,12 +94,13 @@ def count_bits(
     """
     coders: dict[Any, ArithmeticEncoder] = {}
     up, down = np.zeros((2, rounds + 1, len(WAYS)))
-    for number, (place, broadcast, uploads) in _messages(algorithm, problem, plan, rounds, seed, x0):
-        down[number + 1] += _count(broadcast, coders, (place, "down"))
+    for number, (place, who, broadcast, uploads) in _messages(algorithm, problem, plan, rounds, seed, x0):
+        down[number + 1] += _count(broadcast, coders, (place, "down")) * (len(who) / problem.clients)
         each = [
-            _count(jax.tree.map(lambda leaf, i=i: leaf[i], uploads), coders, (place, i)) for i in range(problem.clients)
+            _count(jax.tree.map(lambda leaf, row=row: leaf[row], uploads), coders, (place, i))
+            for row, i in enumerate(who)
         ]
-        up[number + 1] += np.mean(each, axis=0)
+        up[number + 1] += np.sum(each, axis=0) / problem.clients
     return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients)
 
 
@@ -117,9 +120,10 @@ def _count(message: Message, coders: dict[Any, ArithmeticEncoder], stream: Any) 
 
 def _messages(
     algorithm: Method, problem: Problem, plan: Plan, rounds: int, seed: int, x0: ArrayLike | None
-) -> Iterator[tuple[int, tuple[int, Message, Message]]]:
-    """(round, (phase, broadcast, stacked uploads)) of a run with everyone, on the host and as they are sent."""
-    given = {"seed": seed, "x0": x0, "participation": 1.0, "weights": None, "stop": None}
+) -> Iterator[tuple[int, tuple[int, Array, Message, Message]]]:
+    """(round, (phase, who takes part, broadcast, stacked uploads)), on the host and as they are sent."""
+    share = 1.0 if algorithm.cohort is None else algorithm.cohort / problem.clients
+    given = {"seed": seed, "x0": x0, "participation": share, "weights": None, "stop": None}
     run = prepare_run(algorithm, problem, plan, rounds, **given)  # type: ignore[arg-type]
     program = ClientProgram(problem.objective, problem.sampling)
     openings = opening_rounds(algorithm, seed, 0, rounds)
@@ -131,13 +135,19 @@ def _messages(
             mean_eta = inputs.totals.eta[0] if inputs.totals.eta.ndim else inputs.totals.eta
             totals = inputs.totals._replace(eta=mean_eta)
             opening = bool(openings[number])
+            who = np.arange(problem.clients)
+            if run.cohort is not None:
+                who = np.asarray(draw_cohort(jax.random.key(seed), jnp.int32(number), problem.clients, run.cohort))
+            own = (inputs.data, inputs.noise, tau, eta, inputs.weights, states)
+            data, noise, tau, eta, weights, mine = jax.tree.map(lambda leaf, who=who: leaf[who], own)
             for place in range(len(algorithm.phases_in(opening))):
-                clients = ClientArrays(np.arange(problem.clients), inputs.data, inputs.noise, tau, eta, states)
+                clients = ClientArrays(who, data, noise, tau, eta, mine, np.arange(len(who)))
                 play = _phase(structure(algorithm), opening, place, program)
-                server, states, broadcast, uploads = play(
-                    inputs.numbers, server, clients, inputs.weights, totals, np.uint32(seed), np.int32(number)
+                server, mine, broadcast, uploads = play(
+                    inputs.numbers, server, clients, weights, totals, np.uint32(seed), np.int32(number)
                 )
-                yield number, (place, *jax.tree.map(np.asarray, (broadcast, uploads)))
+                yield number, (place, who, *jax.tree.map(np.asarray, (broadcast, uploads)))
+            states = jax.tree.map(lambda old, new, who=who: old.at[who].set(new), states, mine)
 
 
 @cache
@@ -148,7 +158,8 @@ def _phase(method: Structure, opening: bool, place: int, program: ClientProgram)
         broadcast = phase.down(server)
         answers = jax.vmap(lambda client: client_step(phase, program, keys, broadcast, client))(clients)
         weighting = weigh(jnp.asarray(weights), totals)
-        mean, _ = combine(weighting.each, jax.vmap(decode)(answers.upload))
+        decoded = jax.vmap(decode, axis_size=weights.shape[0])(answers.upload)  # an upload may be empty
+        mean, _ = combine(weighting.each, decoded)
         server = server_step(phase, keys, server, mean, weighting, totals.eta)
         return server, answers.state, broadcast, answers.upload
 

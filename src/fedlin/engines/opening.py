@@ -32,7 +32,7 @@ def opening_rounds(
     if algorithm.opening is None:
         return np.zeros(count, bool)
     rounds = np.arange(first, first + count, dtype=np.int32)
-    opens = rounds == begun
+    opens: NDArray[np.bool_] = rounds == begun
     if algorithm.renewal is not None and count:
         blocks = range(first, first + count, _BLOCK)
         with precision(np.float32):

@@ -193,6 +193,58 @@ def chaos(examples: int) -> Callable[[Any], Any]:
     )
 
 
+DRAWN = fedlin.tamuna(clients=M, cohort=2, sparsity=2)
+ALIKE = fedlin.Plan(2, 0.3)
+
+
+def test_those_who_are_drawn_are_those_of_the_simulated_run() -> None:
+    """One that is silent when it is drawn is waited for; who is not drawn is neither asked nor late."""
+    handlers, asked, silent = sites(DRAWN), dict.fromkeys(range(8), frozenset[str]()), [3]
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        header = wire.read_message(payload)[0]
+        if header.kind == Kind.TASK:
+            asked[header.round] |= {name}
+            if phase == "correction" and name == "site-1" and silent:
+                silent.pop()
+                return None
+        reply: bytes = handlers[name](phase, payload)
+        return reply
+
+    result = serve(DRAWN, Wrapped(handlers, between), 8, plan=ALIKE, policy=Policy.drawn(2, **QUICK))
+    simulated = simulate(DRAWN, 8, plan=ALIKE, participation=2 / 3)
+    np.testing.assert_allclose(result.x, simulated.x, rtol=1e-12)
+    for name in ("bytes_up", "bytes_down", "gradients"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(simulated, name))
+    assert [sorted(names) for names in asked.values()] == result.answered
+    assert {len(names) for names in result.answered} == {2}
+    assert len(set(map(tuple, result.answered))) == 3
+    assert not silent
+
+
+def test_a_method_for_so_many_clients_takes_no_more_and_no_fewer() -> None:
+    handlers = {**sites(DRAWN), "site-9": Client(DRAWN, PROBLEM.client(0)).handle}
+    loopback = Loopback({name: handlers[name] for name in handlers if name != "site-9"})
+
+    def let_in(played: int, x: Array, measures: dict[str, Any]) -> None:
+        loopback.handlers["site-9"] = handlers["site-9"]
+
+    result = serve(DRAWN, loopback, 4, plan=ALIKE, policy=Policy.drawn(2, **QUICK), on_round=let_in)
+    (event,) = events(result, "not admitted")
+    assert event["why"] == f"{DRAWN.name} is made for 3 clients"
+    np.testing.assert_allclose(result.x, simulate(DRAWN, 4, plan=ALIKE, participation=2 / 3).x, rtol=1e-12)
+    with pytest.raises(ArgumentError, match="made for 3 clients, and there are 4"):
+        serve(DRAWN, Loopback(handlers), 4, plan=ALIKE, policy=Policy.drawn(2, **QUICK))
+
+    def spoil(name: str, phase: str, payload: bytes) -> bytes | None:
+        reply: bytes = handlers[name](phase, payload)
+        return reply[:-8] + np.float64(np.nan).tobytes() if name == "site-1" and phase == "model" else reply
+
+    spoilt = Wrapped({name: handlers[name] for name in handlers if name != "site-9"}, spoil)
+    with pytest.raises(ArgumentError, match="made for 3 clients, and there are 2"):
+        serve(DRAWN, spoilt, 8, plan=ALIKE, policy=Policy.drawn(2, **QUICK))
+
+
 ALL_LINKS = fedlin.compressed(2)
 
 
@@ -489,7 +541,17 @@ def loop(algorithm: Algorithm[Any, Any] | None = None, **options: Any) -> Loopba
 
 BAD: list[tuple[Callable[[], object], type[FedLinError], str]] = [
     (lambda: serve(ALL_LINKS, loop(), 2, policy=Policy.first(2)), ArgumentError, "every client in every round"),
-    (lambda: serve(fedlin.fedlin(), loop(), 2, policy=Policy.first(4)), ArgumentError, "more than the 3 clients"),
+    (lambda: serve(fedlin.fedlin(), loop(), 2, policy=Policy.first(4)), ArgumentError, "quorum = 4 is more than the 3"),
+    (lambda: serve(fedlin.fedlin(), loop(), 2, policy=Policy.drawn(4)), ArgumentError, "cohort = 4 is more than the 3"),
+    (lambda: serve(ALL_LINKS, loop(), 2, policy=Policy.drawn(2)), ArgumentError, "the policy goes on with 2"),
+    (lambda: serve(DRAWN, loop(), 2), ArgumentError, r"use Policy.drawn\(2\)"),
+    (lambda: serve(DRAWN, loop(), 2, policy=Policy.first(2)), ArgumentError, r"Policy.drawn\(2\), or"),
+    (lambda: Policy(quorum=2, cohort=2), ArgumentError, "exclude each other"),
+    (
+        lambda: serve(fedlin.fedlin(), loop(), 2, secure=True, policy=Policy.drawn(2, norm_bound=1.0)),
+        ArgumentError,
+        "secure = True and policy.cohort = 2",
+    ),
     (lambda: serve(fedlin.fednova(), Loopback(sites(fedlin.fednova())), 2), PlanError, "one step size"),
     (lambda: serve(fedlin.fedlin(), loop(), 2, plan=fedlin.Plan([1, 2], 0.1)), PlanError, "2 entries for 3 clients"),
     (lambda: serve(fedlin.fedlin(), loop(), 2, dim=3), ArgumentError, "give one of them"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,7 +77,7 @@ class Session:
         active, size = self.roster.active, self.policy.cohort
         if size is None or size >= len(active):
             return active
-        drawn = draw_cohort(jax.random.key(self.seed), np.int32(self.progress.round), len(active), size)
+        drawn = draw_cohort(jax.random.key(self.seed), jnp.int32(self.progress.round), len(active), size)
         return [active[place] for place in np.asarray(drawn)]
 
     def ask(
