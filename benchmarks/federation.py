@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -50,7 +51,7 @@ EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, mo
 RUNS: dict[str, tuple[int, Any, Algorithm[Any, Any], int]] = {  # entries, precision, method, rounds
     "small": (100, np.float64, fedlin.fedlin(), 40),
     "sparse": (100_000, np.float32, EVERY_MESSAGE, 6),
-    "large": (1_000_000, np.float32, fedlin.fedlin(), 6),
+    "large": (1_000_000, np.float32, fedlin.fedlin(), 8),
 }
 BARE = {"small": "calls", "large": "large calls"}  # the bare calls with messages of a run's size
 
@@ -86,6 +87,7 @@ class Deployment(NamedTuple):
     folder: Path | None = None
     audit: AuditTrail | None = None
     carried: Callable[[], float] = lambda: float("nan")  # bytes that have gone over the network so far
+    worked: Callable[[], float] = lambda: float("nan")  # CPU seconds of all processes so far
 
 
 ALONE = Deployment()
@@ -101,25 +103,26 @@ def _measure_once(
     transport: Transport, calls: Callable[[bytes], object], deployment: Deployment, turn: int
 ) -> dict[str, float]:
     found: dict[str, float] = {}
-    carried = deployment.carried
-    payload, before = bytes(8 * 100), carried()
-    found["calls"] = _median(lambda: (calls(payload), calls(payload)), _CALLS)
-    found["calls carried"] = (carried() - before) / _CALLS
-    entries, dtype, _, _ = RUNS["large"]
-    model, before = bytes(entries * np.dtype(dtype).itemsize), carried()
-    found["large calls"] = _median(lambda: (calls(model), calls(model)), _LARGE_CALLS)
-    found["large calls carried"] = (carried() - before) / _LARGE_CALLS
+    for bare, (run, times) in {"calls": ("small", _CALLS), "large calls": ("large", _LARGE_CALLS)}.items():
+        payload = bytes(RUNS[run][0] * np.dtype(RUNS[run][1]).itemsize)
+        carried, worked = deployment.carried(), deployment.worked()
+        found[bare] = _median(lambda payload=payload: (calls(payload), calls(payload)), times)  # type: ignore[misc]
+        found[f"{bare} carried"] = (deployment.carried() - carried) / times
+        found[f"{bare} CPU"] = (deployment.worked() - worked) / times
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
-        plan = fedlin.Plan(tau=1, eta=0.1)
-        so_far: list[float] = []
+        # The first rounds compile; the opening one is sent in full whatever the compressor.
+        costs: dict[int, tuple[float, float]] = {}
 
-        def note(played: int, x: Any, measures: Any, so_far: list[float] = so_far) -> None:
-            so_far.append(carried())
+        def note(
+            played: int, x: Any, line: Any, costs: dict[int, tuple[float, float]] = costs, last: int = rounds
+        ) -> None:
+            if played in (2, last):
+                costs[played] = deployment.carried(), deployment.worked()
 
         result = fedlin.serve(
             algorithm,
             Routed(transport, run),
-            plan,
+            fedlin.Plan(tau=1, eta=0.1),
             rounds,
             dim=dim,
             dtype=dtype,
@@ -128,19 +131,20 @@ def _measure_once(
             folder=None if deployment.folder is None else deployment.folder / f"{run}-{turn}",
             audit=deployment.audit,
         )
-        # The first rounds compile; the opening one is sent in full whatever the compressor.
-        found[run] = median(np.diff(result.seconds)[2:])
+        found[run] = median(np.diff(result.seconds)[2:-1])  # the last one's time has a look at the costs in it
         for way in ("up", "down"):
             wire, own = (np.diff(getattr(result, f"{kind}_{way}"))[-1] for kind in ("wire", "bytes"))
             found[f"{run} {way}"] = wire / own
             found[f"{run} bytes"] = found.get(f"{run} bytes", 0.0) + float(wire)
-        counted = (result.bytes_up + result.bytes_down)[1:]
-        found[f"{run} network"] = (so_far[-1] - so_far[1]) / (counted[-1] - counted[1])
-        found[f"{run} carried"] = (so_far[-1] - so_far[1]) / (len(so_far) - 2)
-    found |= {f"{run} over calls": found[run] / found[bare] for run, bare in BARE.items()}
-    return found | {
-        f"{run} carried over calls": found[f"{run} carried"] / found[f"{bare} carried"] for run, bare in BARE.items()
-    }
+        counted = result.bytes_up + result.bytes_down
+        carried, worked = (after - before for before, after in zip(costs[2], costs[rounds], strict=True))
+        found[f"{run} network"] = carried / (counted[-1] - counted[2])
+        found[f"{run} carried"] = carried / (rounds - 2)
+        found[f"{run} CPU"] = worked / (rounds - 2)
+    for run, bare in BARE.items():
+        for what in ("", " carried", " CPU"):
+            found[f"{run}{what} over calls"] = found[f"{run}{what}"] / found[f"{bare}{what}"]
+    return found
 
 
 def _median(act: Callable[[], object], times: int) -> float:
@@ -179,6 +183,20 @@ def network_bytes(port: str) -> float:
     return float(sum(map(int, re.findall(r"bytes_(?:sent|received):(\d+)", listed.stdout))))
 
 
+def cpu_seconds(federation: Path) -> float:
+    """What all processes of a federation on this machine have used so far."""
+    import psutil
+
+    from fedlin.deploy.flare.processes import MARK
+
+    used = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK, "").startswith(str(federation)):
+                used += sum(process.cpu_times()[:2])
+    return used
+
+
 def make_with_calls(name: str, folder: str, job: str) -> Handler:
     """A site over FLARE that also answers bare calls, which nobody signed."""
     from fedlin.transports.flare import FlareClient
@@ -213,7 +231,12 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
     found = measure(
         transport,
         lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b"", b""),
-        Deployment(Path(folder) / "runs", AuditTrail(Path(folder)), lambda: network_bytes(port)),
+        Deployment(
+            Path(folder) / "runs",
+            AuditTrail(Path(folder)),
+            lambda: network_bytes(port),
+            lambda: cpu_seconds(Path(folder).parent),
+        ),
     )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
     conclude(Path(folder), {"status": "done"})
@@ -276,9 +299,10 @@ TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "
 
 def table(found: dict[str, float]) -> str:
     """The table of the handbook."""
-    rows = ["| entries | a round, ms | over FLARE's bare calls | bytes over theirs |", "|---|---|---|---|"]
+    head = "| entries | a round, ms | over FLARE's bare calls | CPU over theirs | bytes over theirs |"
+    rows = [head, "|---|---|---|---|---|"]
     for run in BARE:
-        ratios = " | ".join(f"{found[f'{run} {what}']:.2f}" for what in ("over calls", "carried over calls"))
+        ratios = " | ".join(f"{found[f'{run}{what} over calls']:.2f}" for what in ("", " CPU", " carried"))
         rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
     where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g} before:"
     return "\n".join([where, "", *rows])

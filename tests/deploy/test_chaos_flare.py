@@ -378,7 +378,7 @@ def test_a_site_that_never_comes_back_is_let_go(folder: Path, monkeypatch: pytes
     finally:
         run.driver.forget()
         stop_all([run.server, *run.sites.values()])
-    assert found == {"status": "done", "rounds": rounds}
+    assert found == {"status": "done", "rounds": rounds, "without": {sites[2]: "left"}}
     assert not faults
     assert run.driver.submissions == 2
     assert f"{sites[2]} left" in [line.get("why") for line in lines(project.server)]

@@ -32,6 +32,16 @@ def test_the_tables_are_written_from_what_was_measured(
     assert import_module(f"benchmarks.{module}").table(operate_page.read(results)) in PAGE
 
 
+@pytest.mark.parametrize("page", ["operate.md", "federation.md", "deploy.md"])
+def test_every_test_named_is_there(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert named or page == "deploy.md"
+    for path, function in named:
+        sought = f"def {function}(" if function else "def test_"
+        assert sought in (ROOT / path).read_text(encoding="utf-8"), (path, function)
+
+
 def test_every_command_named_is_there() -> None:
     named = set(re.findall(r"fedlin federation ([a-z]+)", PAGE))
     listed = CliRunner().invoke(app, ["federation", "--help"]).output

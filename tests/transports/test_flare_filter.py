@@ -11,6 +11,7 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
+from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
 from fedlin.transports.flare_filter import _Filter
@@ -93,6 +94,24 @@ def test_settings_that_cannot_be_read_change_nothing(filtered: Filtered) -> None
     assert not filtered.passes("west", "west", "server")
     filtered.set_sites("north")
     assert not filtered.passes("south", "south", "server")
+
+
+def test_two_machines_under_one_name_are_told(filtered: Filtered) -> None:
+    """Somebody copied a site's folder: both are alive, and FLARE believes the one that came last."""
+
+    def alive(token: str) -> None:
+        made = message("south", "south", "server", TOPIC=CellChannelTopic.HEART_BEAT)
+        made.set_header(CellMessageHeaderKeys.TOKEN, token)
+        assert filtered.filter.check(made) is None
+
+    for token in "aaabab":  # a site that was started again, and a message of before that was late
+        alive(token)
+    assert not (filtered.kit / "audit.jsonl").exists()
+    for token in "abab":
+        alive(token)
+    (entry,) = AuditTrail(filtered.kit).entries()
+    assert entry.facts["event"] == "two machines"
+    assert entry.facts["sender"] == "south"
 
 
 def test_the_admin_reaches_the_server_and_no_site(filtered: Filtered) -> None:

@@ -20,6 +20,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
+from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
 from fedlin.transports.message_limit import PartCounter, read_limit
@@ -28,6 +29,7 @@ from fedlin.transports.registrations import record_registration
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
 _COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
 _MINUTE, _MOST = 60.0, 1000
+_TOKENS = 4  # of a name that are remembered
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +61,7 @@ class _Filter:
         self._trail = AuditTrail(settings.parent)
         self._told: dict[tuple[str, str], float] = {}
         self._parts = PartCounter()
+        self._twins = TwinWatch()
 
     def sites(self) -> set[str] | None:
         """The names in the settings' table of sites; None before the first run.
@@ -96,9 +99,19 @@ class _Filter:
         if reason is None and "@" not in sender:
             reason = self._too_long(sender, message)
         if reason is None:
+            if header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
+                self._look_for_twins(sender, str(header(CellMessageHeaderKeys.TOKEN)))
             return None
-        self._tell(sender, reason)
+        if self._is_news(sender, reason):
+            _log.warning("dropped a message of %s: %s", sender, reason)
+            self._trail.record("message dropped", sender=sender, why=reason)
         return Message()
+
+    def _look_for_twins(self, sender: str, token: str) -> None:
+        why = "two machines take part under this name, each with a copy of its folder: jobs go to the one started last"
+        if self._twins.seen(sender, token) and self._is_news(sender, why):
+            _log.warning("%s: %s", sender, why)
+            self._trail.record("two machines", sender=sender, why=why)
 
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
@@ -112,16 +125,41 @@ class _Filter:
             limit=read_limit(self.settings.parent),
         )
 
-    def _tell(self, sender: str, reason: str) -> None:
-        """Log and write down what was dropped; the same again at most once a minute, so that no one can fill a disk."""
+    def _is_news(self, sender: str, reason: str) -> bool:
+        """Whether to log and write this down: the same again at most once a minute, so that no one can fill a disk."""
         now = time.monotonic()
         if now - self._told.get((sender, reason), -_MINUTE) < _MINUTE:
-            return
+            return False
         if len(self._told) > _MOST:
             self._told.clear()
         self._told[sender, reason] = now
-        _log.warning("dropped a message of %s: %s", sender, reason)
-        self._trail.record("message dropped", sender=sender, why=reason)
+        return True
+
+
+class TwinWatch:
+    """Finds names under which two machines are alive, by the tokens that FLARE gave them when they registered.
+
+    A site that is started again has a new token, and the former is not seen any more; one message may have been late.
+
+    >>> watch = TwinWatch()
+    >>> [watch.seen("south", token) for token in "aaabbab"], [watch.seen("south", token) for token in "ab"]
+    ([False, False, False, False, False, False, False], [True, False])
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, dict[str, int]] = {}  # of each name: how often each was seen after a newer one
+
+    def seen(self, name: str, token: str) -> bool:
+        """A sign of life; whether it is at least the second of one that is not the newest of this name."""
+        known = self._tokens.setdefault(name, {})
+        if token not in known:
+            known[token] = 0
+            while len(known) > _TOKENS:
+                del known[next(iter(known))]
+            return False
+        newest = next(reversed(known))
+        known[token] += token != newest
+        return token != newest and known[token] > 1
 
 
 def refusal(sender: str, site: bool, origin: str, destination: str, command: bool) -> str | None:
