@@ -1,9 +1,9 @@
 """Which FedLin needs the fewest bits: everything that was tried, on one problem and under one tuning rule.
 
-The problem is that of FedNL's authors (a9a, 80 clients, start at x* + 0.1), the goal a gap of 10⁻¹⁰. Variants are plain NumPy, so
-that what is not worth shipping can be tried too; the methods that ship are held to loops like these by their tests. Bits are
-those of one client, up and down, as `fedlin.count_bits` counts in the way "floats". Every variant runs with every setting
-of its grid, and the one with the fewest bits counts.
+The problem is that of FedNL's authors (a9a, 80 clients, start at x* + 0.1), the goal a gap of 10⁻¹⁰. Variants are plain
+NumPy, so that what is not worth shipping can be tried too; the methods that ship are held to loops like these by their
+tests. Bits are those of one client, up and down, as `fedlin.count_bits` counts in the way "floats". Every variant runs
+with every setting of its grid, and the one with the fewest bits counts.
 
     python -m benchmarks.few_bits     writes benchmarks/results/few_bits.json; about ten minutes
 """
@@ -28,7 +28,6 @@ RESULTS = Path(__file__).parent / "results" / "few_bits.json"
 GOALS = (1e-4, 1e-6, 1e-10)  # f - f*
 MOST = 1500  # rounds
 WHOLE = 32  # bits of a number that is not compressed
-FULL_START = 4  # whole vectors that FedLin's first round sends
 
 
 class Regression:
@@ -182,7 +181,7 @@ def run(problem: Regression, variant: Variant, start: Array, goals: tuple[float,
     up_g, down_g, up_x, down_x = variant.uplink, variant.downlink, variant.model_uplink, variant.model_downlink
     d, x = problem.dim, start
     known = np.zeros((problem.clients, d))  # the gradients, as the server knows them
-    shift, g = np.zeros_like(known), np.zeros(d)
+    shift = fresh = np.zeros_like(known)  # g - ∇f_i(x̄) of this round's local steps, and as the last exchange left it
     server, center, ahead = Accelerator(variant.momentum), start, start  # of Catalyst: y, and the model it came from
     ratio = problem.l2 / (problem.l2 + variant.pull)  # q of Catalyst
     spent = np.zeros(2)  # up, down
@@ -190,13 +189,11 @@ def run(problem: Regression, variant: Variant, start: Array, goals: tuple[float,
     for t in range(MOST):
         own = problem.grads(x) + variant.pull * (x - center)
         if t % variant.every == 0:
-            first = t == 0 and variant.opens_in_full
-            known = known + (own - known if first else up_g.encode(own - known))
-            g_new = known.mean(axis=0) if first else down_g.encode(known.mean(axis=0))
-            g = g if variant.one_exchange and t > 0 else g_new
-            shift = g - (own if not variant.one_exchange or t == 0 else anchor)
-            anchor, g = own, g_new
-            spent += [whole().bits(d) if first else up_g.bits(d), whole().bits(d) if first else down_g.bits(d)]
+            full = t == 0 and variant.opens_in_full
+            known = known + (own - known if full else up_g.encode(own - known))
+            newest = (known.mean(axis=0) if full else down_g.encode(known.mean(axis=0))) - own
+            shift, fresh = (newest if t == 0 or not variant.one_exchange else fresh), newest
+            spent += [(whole() if full else up_g).bits(d), (whole() if full else down_g).bits(d)]
         y = np.broadcast_to(x, known.shape)
         for _ in range(variant.tau):
             slope = problem.grads(y) + variant.pull * (y - center) + shift
@@ -204,7 +201,7 @@ def run(problem: Regression, variant: Variant, start: Array, goals: tuple[float,
         full = t == 0 and variant.opens_in_full
         move = (y - x if full else up_x.encode(y - x)).mean(axis=0)
         x = x + down_x.encode(server.next_move(x, move))
-        spent += [whole().bits(d) if full else up_x.bits(d), whole().bits(d) if t == 0 else down_x.bits(d)]
+        spent += [(whole() if full else up_x).bits(d), (whole() if t == 0 else down_x).bits(d)]
         if variant.pull and (t + 1) % variant.inner == 0:
             root = sqrt(ratio)
             ahead, center = x, x + (1 - root) / (1 + root) * (x - ahead)
@@ -259,8 +256,8 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
     for pull, inner in product((0.01, 0.03), (3, 6)):
         words = f"λ = {pull:g}, {inner} rounds a centre, 10 steps, η̄ = 4/L"
         yield "Catalyst", words, Variant(10, 4.0, pull=pull, inner=inner)
-    for tau, step in ((300, 100.0), (3000, 1000.0)):
-        yield "Many local steps", f"{tau} steps, η̄ = {step:g}/L", Variant(tau, step, momentum=-0.2)
+    for tau in (100, 300, 1000, 3000):
+        yield "Many local steps", f"{tau} steps of 1/L", Variant(tau, float(tau))
     for tau, step in ((1, 0.8), (2, 0.55)):
         words = f"{tau} Newton steps, η = {step:g}"
         yield "Newton's local steps", words, Variant(tau, step, newton=True)
@@ -270,6 +267,29 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
                 f"{words}, {bits} bits",
                 Variant(tau, step, newton=True, opens_in_full=False, **all_four(nearest(bits))),
             )
+        for up, down in product((5, 6), (6, 8)):
+            mixed = {"uplink": nearest(up), "model_uplink": nearest(up)}
+            mixed |= {"downlink": nearest(down), "model_downlink": nearest(down)}
+            yield (
+                "Newton's local steps, fewer bits up than down",
+                f"{words}, {up} up, {down} down",
+                Variant(tau, step, newton=True, opens_in_full=False, **mixed),
+            )
+        for k in (31, 62):
+            few = {"uplink": top(k), "model_uplink": top(k), "downlink": nearest(8), "model_downlink": nearest(8)}
+            yield (
+                "Newton's local steps, some entries up",
+                f"{words}, {k} entries up, 8 bits down",
+                Variant(tau, step, newton=True, **few),
+            )
+        sent_whole = {"downlink": whole(), "model_downlink": whole()}
+        yield (
+            "Newton's local steps, whole vectors down",
+            f"{words}, 8 bits up",
+            Variant(
+                tau, step, newton=True, opens_in_full=False, uplink=nearest(8), model_uplink=nearest(8), **sent_whole
+            ),
+        )
         yield (
             "Newton's local steps, Anderson's acceleration",
             f"{tau} Newton steps, η = 1, 8 bits",

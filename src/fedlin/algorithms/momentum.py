@@ -1,6 +1,6 @@
-"""Nesterov's momentum around the rounds of a method: the next round begins beyond the model that the last one ended with.
+"""Nesterov's momentum around the rounds of a method: a round begins beyond the model that the last one ended with.
 
-Y. Nesterov, Introductory Lectures on Convex Optimization, 2004, Section 2.2, with a round in the place of a gradient step.
+Y. Nesterov, Introductory Lectures on Convex Optimization, 2004, Section 2.2, with a round in place of a gradient step.
 """
 
 from typing import Any
@@ -19,8 +19,9 @@ def _below_one(name: str, value: Any) -> float:
 def momentum(method: Algorithm[Any, Any], beta: float) -> Algorithm[Any, Any]:
     """v ← β(x⁺ - y + v), y ← x⁺ + v, where a round that begins at y ends with x⁺; y is the model.
 
-    So y = x⁺ + β(x⁺ - x), with x what the round before ended with. Around FedLin rounds grow as √κ at the step and β of `theory.momentum`. `server_optimizer` with Nesterov's momentum
-    of optax takes the same steps; here β is an input of the program, and no other package is needed.
+    So y = x⁺ + β(x⁺ - x), with x what the round before ended with. Around FedLin rounds grow as √κ, at the steps and β
+    of `theory.momentum`. `server_optimizer` with Nesterov's momentum of optax takes the same steps; here β is an input
+    of the program, and no other package is needed.
 
     Args:
         method: A method whose model the server may move between rounds. One that needs its own (FedSplit, Scaffnew,

@@ -27,6 +27,7 @@ from fedlin.theory.method_steps import (
     s_local_svrg,
     scaffnew,
 )
+from fedlin.theory.momentum_steps import momentum, momentum_factor
 from fedlin.theory.steps import (
     client_feedback,
     convex,
@@ -70,6 +71,8 @@ __all__ = [
     "locodl_pace",
     "locodl_probability",
     "lower_bound",
+    "momentum",
+    "momentum_factor",
     "noisy",
     "noisy_decaying",
     "nonconvex",
