@@ -109,8 +109,7 @@ def start(trace: Trace, algorithm: Algorithm[Any, Any]) -> TracedStates:
     """The states before the first round: in every part the first model or zero."""
 
     def in_terms_of_start(state: Any) -> Any:
-        # The model itself wherever it stands, as after a round: what else there is are memories.
-        return jax.tree.map(lambda leaf: trace.x if leaf[0] == 1 else float(leaf[0]) * trace.x, state)
+        return jax.tree.map(lambda leaf: float(leaf[0]) * trace.x, state)
 
     one = jnp.ones(1)
     return TracedStates(
