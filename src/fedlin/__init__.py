@@ -32,6 +32,7 @@ from fedlin.algorithms import (
 )
 from fedlin.algorithms.client_optimizer import client_optimizer
 from fedlin.algorithms.clipped import clipped
+from fedlin.algorithms.momentum import momentum
 from fedlin.algorithms.server_optimizer import server_optimizer
 from fedlin.cache import keep_compiled
 from fedlin.comparison import Comparison, compare
@@ -119,6 +120,7 @@ __all__ = [
     "low_rank",
     "marina",
     "message_sizes",
+    "momentum",
     "natural",
     "nearest",
     "per_layer",

@@ -30,6 +30,10 @@ def momentum_around_fedlin() -> Algorithm[Any, Any]:
     return fedlin.server_optimizer(fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2))), optax.sgd(0.7, 0.2))
 
 
+def nesterov_around_fedlin() -> Algorithm[Any, Any]:
+    return fedlin.momentum(fedlin.fedlin(uplink=fedlin.innovation(fedlin.top_k(2))), 0.3)
+
+
 def clipped_fedprox() -> Algorithm[Any, Any]:
     return fedlin.clipped(fedlin.fedprox(0.5), 1.0)
 
@@ -46,6 +50,7 @@ def momentum_at_the_clients() -> Algorithm[Any, Any]:
     [
         Row(fedadam, {}, "stalls", rounds=800),
         Row(momentum_around_fedlin, {}, "converges"),
+        Row(nesterov_around_fedlin, {}, "converges"),
         Row(clipped_fedprox, {}, "stalls", rounds=800),
         Row(clipped_twice, {}, "converges"),
         Row(momentum_at_the_clients, {}, "converges"),
@@ -64,6 +69,40 @@ def test_old_names_of_requirements_still_work() -> None:
         from fedlin.core import EVERY_CLIENT
     assert EVERY_CLIENT in fedlin.scaffnew().requires
     assert "every client in every round" in fedlin.scaffnew().requires  # as text, as it was
+
+
+# Momentum.
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_momentum_follows_its_equations(seed: int) -> None:
+    """Around FedLin in plain NumPy, with the two sequences as Nesterov writes them."""
+    beta, x = 0.45, np.random.default_rng(seed).standard_normal(X0.shape)
+    last, models = x, [x]
+    for _ in range(12):
+        g = np.mean([A[i] @ x - B[i] for i in range(len(A))], axis=0)
+        ends = []
+        for i in range(len(A)):
+            y = x
+            for _ in range(TAU[i]):
+                y = y - ETA[i] * (A[i] @ (y - x) + g)
+            ends.append(y)
+        ended = np.mean(ends, axis=0)
+        x, last = ended + beta * (ended - last), ended
+        models.append(x)
+    assert_close(run(fedlin.momentum(fedlin.fedlin(), beta), x0=models[0]), np.array(models), 1e-10)
+
+
+def test_momentum_is_what_optax_makes_of_it() -> None:
+    ours = run(fedlin.momentum(fedlin.fedlin(), 0.4))
+    theirs = run(fedlin.server_optimizer(fedlin.fedlin(), optax.sgd(1.0, momentum=0.4, nesterov=True)))
+    assert_close(ours, theirs, 1e-12)
+
+
+@pytest.mark.parametrize("beta", [-0.1, 1.0, np.nan, "fast"])
+def test_momentum_refuses_what_would_run_away(beta: Any) -> None:
+    with pytest.raises(ArgumentError, match="beta"):
+        fedlin.momentum(fedlin.fedlin(), beta)
 
 
 # An optimiser at the server.

@@ -6,7 +6,7 @@ solved it is DANE (O. Shamir, N. Srebro, T. Zhang, Communication-Efficient Distr
 Newton-Type Method, ICML 2014). Written from their equations, which we know from memory. Links go beyond both.
 """
 
-import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.fedlin_rounds import FedLinClient, FedLinServer, Links, fedlin_rounds
@@ -52,7 +52,8 @@ def fedlin_newton(
 
     def newton(local: Local, x: Vector, g: Vector, grad: Vector) -> Vector:
         def step(y: Vector, key: Key) -> Vector:
-            moved: Vector = y - local.eta * jnp.linalg.solve(local.oracle.hessian(y), local.oracle.full(y) - grad + g)
+            factor = cho_factor(local.oracle.hessian(y))
+            moved: Vector = y - local.eta * cho_solve(factor, local.oracle.full(y) - grad + g)
             return moved
 
         return local.repeat(step, x)

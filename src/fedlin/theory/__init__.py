@@ -29,6 +29,7 @@ from fedlin.theory.method_steps import (
     s_local_svrg,
     scaffnew,
 )
+from fedlin.theory.momentum_steps import momentum, momentum_factor
 from fedlin.theory.steps import (
     client_feedback,
     convex,
@@ -73,6 +74,8 @@ __all__ = [
     "locodl_probability",
     "lower_bound",
     "marina",
+    "momentum",
+    "momentum_factor",
     "noisy",
     "noisy_decaying",
     "nonconvex",

@@ -161,3 +161,20 @@ def test_methods_that_draw_are_refused() -> None:
 
 
 assert DIM / 2 == DELTA
+
+
+@pytest.mark.parametrize("tau", [1, 2])
+def test_momentum_around_fedlin_lies_between_quadratics_and_nesterovs_theorem(tau: int) -> None:
+    """(1 - √q)² on quadratics alone, which is a limit from below, and 1 - √q of Nesterov's Lyapunov function."""
+    beta = 0.5
+    root = (1 - beta) / (1 + beta)  # √q
+    method = fedlin.momentum(fedlin.fedlin(), beta)
+    found = lyapunov(method, Plan(tau, 1 / tau), Smooth(1.0, root**2 / (1 - (1 - 1 / tau) ** tau)))
+    assert (1 - root) ** 2 <= found.rate < 1 - root
+
+
+def test_without_momentum_the_rate_is_fedlins() -> None:
+    plain, around = (
+        lyapunov(method, Plan(2, 0.5), TEN) for method in (fedlin.fedlin(), fedlin.momentum(fedlin.fedlin(), 0.0))
+    )
+    assert 1 - around.rate == pytest.approx(1 - plain.rate, rel=0.03)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin import algorithms
+from fedlin.algorithms import momentum as around
 from fedlin.core import Method, Scalar, Vector
 from fedlin.errors import FedLinError
 from fedlin.links import plain
 from fedlin.plan import Plan
 from fedlin.problems.custom import from_loss
+from fedlin.problems.quadratic import quadratic
 from fedlin.report.verdict import Row
+from fedlin.theory import momentum_steps
 from fedlin.theory.exact import (
     Dissimilar,
     PolyakLojasiewicz,
@@ -49,6 +53,7 @@ CURVE_TAU = (1, 2, 3, 5, 8)
 CURVE_STEPS = (1 / 6, 0.5, 1.0, 1.5, 1.8, 2.0, 2.5, 3.0, 3.6, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0)  # η̄L
 WORST = ((3, 5.5), (5, 6.0), (8, 7.0))  # τ and η̄L beyond the full rate, where worst functions are stored
 SCAFFNEW_KAPPAS = (4.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+MOMENTUM_TAU, MOMENTUM_KAPPAS = (1, 2, 5), (10.0, 100.0, 1000.0)
 SPARSITY = (2.0, 4.0, 8.0)  # δ
 AGREE = 1e-3  # by how much a run may differ from what is proved, as a part of it
 SPARSE_STEPS = (0.03, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0)  # η̄L
@@ -173,6 +178,13 @@ def scaffnew(kappa: float, stored: StoredRate | None) -> ProvedRate:
     return scaffnew_rate(Plan(round(sqrt(kappa)), 1.0), Smooth(1.0, 1 / kappa), stored)
 
 
+def momentum(make: Maker, kappa: float, tau: int, stored: StoredRate | None) -> ProvedRate:
+    """FedLin with momentum, at the steps of `theory.momentum`."""
+    like = quadratic([np.diag([1 / kappa, 1.0])], np.zeros((1, 2)))  # for L and μ
+    method = around.momentum(make(), momentum_steps.momentum_factor(like, tau))
+    return lyapunov(method, momentum_steps.momentum(like, tau), Smooth(1.0, 1 / kappa), stored=stored)
+
+
 def factor(name: str, case: Callable[[], WorstCase]) -> float | None:
     """The factor whose stored proof holds for this case; None where it proves nothing."""
     factor, multipliers = _stored()[name]
@@ -247,6 +259,8 @@ def compute() -> dict[str, list[Any]]:
             keep_rate(f"feedback, δ = {delta:g}, η̄L = {step:g}", partial(sparse_rate, make, delta, step, None))
     for kappa in SCAFFNEW_KAPPAS:
         keep_rate(f"Scaffnew, κ = {kappa:g}", partial(scaffnew, kappa, None))
+    for tau, kappa in product(MOMENTUM_TAU, MOMENTUM_KAPPAS):
+        keep_rate(f"momentum, τ = {tau}, κ = {kappa:g}", partial(momentum, make, kappa, tau, None))
     return found
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedlin.aggregation import Aggregator
 from fedlin.checks import positive_integer
 from fedlin.columns import TRAINING, headline
-from fedlin.core import Algorithm, Array, Method, structure
+from fedlin.core import Algorithm, Array, Method, Requirement, structure
 from fedlin.devices import Devices, choose_mesh, make_mesh
 from fedlin.engines import checkpoint as saved
 from fedlin.engines.checkpoint import Checkpoint
@@ -34,6 +34,8 @@ from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 
 Callback = Callable[..., object]  # (round, columns), or (round, columns, model)
+# What factorises matrices: on a CPU that waits for threads which all-reduces between cores hold, and a run can stop.
+_FACTORISES = frozenset([Requirement.HESSIAN, Requirement.PROX])
 
 
 def simulate(
@@ -299,7 +301,7 @@ def _lay_out(
         return Chunked(run, layout, iterates, chunk, metrics)
     if devices is not None:
         mesh = make_mesh(devices, problem.clients)
-    elif run.cohort is None and not problem.objective.outside:
+    elif run.cohort is None and not problem.objective.outside and not _FACTORISES & run.algorithm.requires:
         mesh = choose_mesh(run.packed(1) or problem.data, problem.clients, run.passes)
     return Resident([run], layout, iterates, mesh, followed, metrics)
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from fedlin.core import Method
 from fedlin.plan import Plan
 from fedlin.theory.exact.functions import FunctionClass
-from fedlin.theory.exact.memories import any_states, ignores_linear_terms
+from fedlin.theory.exact.memories import any_states, ignores_linear_terms, memory_places
 from fedlin.theory.exact.rate_search import ProvedRate, StoredRate, best_rate
 from fedlin.theory.exact.semidefinite import SemidefiniteProgram
 from fedlin.theory.exact.symbols import SHARED, GramForm, exact, inner, squared
@@ -51,11 +51,11 @@ def lyapunov(
     with analysable(algorithm):
         shared = shared_minimizer or ignores_linear_terms(algorithm)
         trace = Trace(groups, max(functions.curvature[1], Fraction(0)), shared, functions.smoothness)
-        states = any_states(trace, algorithm)
-        before = _forms(trace, states)
+        states, places = any_states(trace, algorithm), memory_places(algorithm)
+        before = _forms(trace, states, *places)
         at_start = functions.conditions(trace, [trace.x])
         later = play_round(trace, algorithm.phases, states)
-    after = _forms(trace, later)
+    after = _forms(trace, later, *places)
     throughout = functions.conditions(trace, [trace.x, later.server.x])
     first = squared(trace.x) + 1 / exact(functions.smoothness) ** 2 * _memories(trace, states)
 
@@ -76,14 +76,17 @@ def lyapunov(
     return best_rate(search, algorithm.name, stored)
 
 
-def _forms(trace: Trace, states: TracedStates) -> list[GramForm]:
-    """What V is a combination of: products of shared vectors, products of each group's deviations, and the gap."""
+def _forms(trace: Trace, states: TracedStates, at_server: list[int], at_client: list[int]) -> list[GramForm]:
+    """What V is a combination of: products of shared vectors, products of each group's deviations, and the gap.
+
+    The memories among the leaves of the states are those at these places.
+    """
     x = states.server.x
     own = [
-        [trace.gradient(number, x), points[0].gradient, *(leaf for leaf in jax.tree.leaves(state) if leaf is not x)]
+        [trace.gradient(number, x), points[0].gradient, *map(jax.tree.leaves(state).__getitem__, at_client)]
         for number, (points, state) in enumerate(zip(trace.points, states.clients, strict=True))
     ]
-    kept = [leaf for leaf in jax.tree.leaves(states.server) if leaf is not x]
+    kept = map(jax.tree.leaves(states.server).__getitem__, at_server)
     shared = [x, *kept, *(vector.part(SHARED) for vectors in own for vector in vectors)]
     apart = [[vector.part(1 + number) for vector in vectors] for number, vectors in enumerate(own)]
     products = [inner(u, v) for held in (shared, *apart) for u, v in combinations_with_replacement(held, 2)]

@@ -75,6 +75,22 @@ def any_states(trace: Trace, algorithm: Method) -> TracedStates:
     return TracedStates(jax.tree.unflatten(tree, kept), clients)
 
 
+def memory_places(algorithm: Method) -> tuple[list[int], list[int]]:
+    """Which leaves of the server's state and of a client's are memories: those that a round does not leave the model.
+
+    >>> import fedlin
+    >>> memory_places(fedlin.momentum(fedlin.fedlin(), 0.5))  # the model, the same in FedLin's own state, and v
+    ([2], [])
+    """
+    trace = Trace(_EQUAL_CLIENTS, Fraction(0))
+    later = play_round(trace, algorithm.phases, any_states(trace, algorithm))
+    server, client = (
+        [place for place, leaf in enumerate(jax.tree.leaves(state)) if leaf is not later.server.x]
+        for state in (later.server, later.clients[0])
+    )
+    return server, client
+
+
 def _stays_centred(algorithm: Method, position: int) -> bool:
     """Whether a client memory of mean zero has mean zero after a round, whatever else is remembered."""
     trace, server, (leaves, tree) = _scratch(algorithm)
