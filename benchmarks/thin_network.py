@@ -74,24 +74,23 @@ def why_not() -> str | None:
         if shutil.which(tool) is None:
             return f"there is no {tool}: install iproute2"
     try:
-        with ThinNetwork(["probe"], 1.0):
+        with ThinNetwork(["probe"]) as network:
+            network.shape(1.0)
             return None
     except subprocess.CalledProcessError as error:
         return f"{' '.join(error.cmd)} failed: {error.stderr.strip()}"
 
 
 class ThinNetwork:
-    """The namespaces and relays while they are entered; `mbit` None leaves the links as fast as they are.
+    """The namespaces and relays while they are entered; links are as fast as they are until they are shaped.
 
     Args:
         sites: The names of the sites.
-        mbit: Megabits a second of each link, each way.
         delay: Seconds that each message takes more.
     """
 
-    def __init__(self, sites: Sequence[str], mbit: float | None = None, delay: float = 0.0) -> None:
+    def __init__(self, sites: Sequence[str], delay: float = 0.0) -> None:
         self.sites = tuple(sites)
-        self.mbit = mbit
         self.delay = delay
         self._prefix = f"fedlin{os.getpid()}-"
         self._relays: list[subprocess.Popen[bytes]] = []
@@ -100,9 +99,6 @@ class ThinNetwork:
         try:
             for command in setup_commands(self._prefix, self.sites):
                 _do(command)
-            if self.mbit is not None:
-                for command in shape_commands(self._prefix, self.sites, self.mbit):
-                    _do(command)
             for name in ("server", *self.sites):
                 address = ADDRESS if name == "server" else "127.0.0.1"  # the relay's
                 place = _HOSTS / f"{self._prefix}{name}"
@@ -129,6 +125,11 @@ class ThinNetwork:
         for name in ("server", *self.sites):
             subprocess.run(["ip", "netns", "delete", f"{self._prefix}{name}"], capture_output=True, check=False)
             shutil.rmtree(_HOSTS / f"{self._prefix}{name}", ignore_errors=True)
+
+    def shape(self, mbit: float) -> None:
+        """Give every link this speed, in megabits a second each way."""
+        for command in shape_commands(self._prefix, self.sites, mbit):
+            _do(command)
 
     def within(self, name: str) -> Command:
         """The words that go before a command of the server or a site."""

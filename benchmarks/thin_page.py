@@ -37,16 +37,17 @@ Before them lies that first round, {start:.0f} s in the median.
 ## What `Clock` knew
 
 Nothing of the shaped runs. Its latency and speed are fitted to the rounds of the three methods over links that are not
-shaped; the bytes that FLARE, TLS and TCP add to a message are what those links carried beyond the method's own. The
-speed and the delay of a shaped link are what it was given. The largest error is {worst:.0%}, the median {typical:.0%}.
+shaped, which have the delay too; the bytes that FLARE, TLS and TCP add to a message are what those links carried beyond
+the method's own. The speed of a shaped link is what it was given. The largest error is {worst:.0%}, the median
+{typical:.0%}.
 
 {clocks}
 
 ## What `fedlin advise` said
 
 `fedlin advise experiment.toml --by seconds --mbit {thin:g}` with these numbers as `--latency`, `--overhead` and
-`--speed`, before any shaped run. Accuracy is no target of an experiment file, so the network's target is a norm of the
-gradient.
+`--speed`: none of them from a shaped run. Accuracy is no target of an experiment file, so that of the network is a norm
+of the gradient.
 
 {advice}
 
