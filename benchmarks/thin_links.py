@@ -16,9 +16,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from scipy.optimize import nnls
 import fedlin
 from benchmarks.federation_recovery import Machines, joined
 from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
+from benchmarks.thin_page import FIRST, taken
+from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
 from fedlin.core import Algorithm
 from fedlin.deploy.project import Project, create
@@ -36,6 +38,7 @@ from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
 from fedlin.experiments import build_method
 from fedlin.experiments.candidates import Candidate
+from fedlin.problems.custom import Custom
 
 RESULTS = Path(__file__).parent / "results" / "thin_links.json"
 FREE = "free"  # not shaped
@@ -94,7 +97,9 @@ def rank(problem: ThinProblem, curve: Array, status: str) -> tuple[float, float]
     """Smaller is better: rounds to the target, then the measure at the end."""
     there = problem.reached(curve)
     end = -curve[-1] if problem.measure == "accuracy" else curve[-1]
-    return (np.inf, np.inf) if status == "diverged" else (np.argmax(there) if there.any() else np.inf, end)
+    if status == "diverged":
+        return np.inf, np.inf
+    return float(np.argmax(there)) if there.any() else np.inf, float(end)
 
 
 def message_bytes(problem: ThinProblem, name: str) -> list[list[int]]:
@@ -115,10 +120,9 @@ def settings(problem: ThinProblem, name: str, tuned: Table) -> str:
     )
 
 
-def measure(which: str, tuned: Table, speeds: Sequence[str]) -> Table:
-    """By speed and method a run of one federation: seconds after each round, bytes on a link, how good the model is."""
+def measure(which: str, tuned: Table, speeds: Sequence[str]) -> Iterator[tuple[str, Table]]:
+    """Runs of one federation by speed and method: seconds after each round, bytes on a link, how good the model is."""
     problem, begun = PROBLEMS[which], time.monotonic()
-    found: Table = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch).resolve() / "federation"
         create(folder, SITES, HOST, PORT)
@@ -133,17 +137,16 @@ def measure(which: str, tuned: Table, speeds: Sequence[str]) -> Table:
                 for speed in sorted(speeds, key=SPEEDS.index):  # what is shaped stays so
                     if speed != FREE:
                         network.shape(float(speed))
-                    found[speed] = {}
+                    runs = {}
                     for name in tuned:
-                        run = play(machines, network, problem, name, tuned[name], speed)
-                        found[speed][name] = run
-                        took = run["seconds"][-1] - run["seconds"][0]
+                        runs[name] = play(machines, network, problem, name, tuned[name], speed)
+                        took = taken(runs[name])
                         print(f"{time.monotonic() - begun:4.0f} s  {which}, {speed}, {name}: {took:.1f} s", flush=True)
-    return found
+                    yield speed, runs
 
 
 def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: str, tuned: Table, speed: str) -> Table:
-    """One run by `fedlin federation run`, from the first round's end on: that round compiles and sends in full."""
+    """One run by `fedlin federation run`."""
     project, run = machines.project, re.sub(r"\W", "-", f"{name} {speed}".lower())
     (project.folder / NAME).write_text(settings(problem, name, tuned), encoding="utf-8")
     place = run_folder(project.server, run)
@@ -151,7 +154,7 @@ def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: s
     begun, first, last = time.monotonic(), None, 0
     try:
         while (done := len(rounds := [line for line in lines(place) if "event" not in line])) < tuned["rounds"]:
-            if first is None and done:
+            if first is None and done >= FIRST:
                 first = done, network.carried()
             if time.monotonic() - begun > LIMIT or sender.poll() not in (None, 0):
                 screen = project.folder.parent / f"run-{run}.txt"
@@ -170,14 +173,14 @@ def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: s
         "seconds": [round(line["seconds"], 3) for line in rounds],
         "carried": (last - before) / played / len(SITES),  # bytes of a round on a site's link, both ways
         "ends at": round(quality(problem, x), 8),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
 def quality(problem: ThinProblem, x: Array) -> float:
     """The measure of a model that a federation made."""
-    if problem.measure == "accuracy":
-        return float(accuracy(problem.build().params(x), images()[2]))
-    return float(problem.build().gap(x))
+    whole = problem.build()
+    return float(accuracy(whole.params(x), images()[2])) if isinstance(whole, Custom) else whole.gap(x)
 
 
 def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
@@ -187,7 +190,7 @@ def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
     names = list(problem.methods)
     phases = [len(tuned[name]["bytes"]) for name in names]
     calls = [problem.tau + count - 1 for count in phases]  # FedLin takes one gradient more, in a phase of its own
-    a_round = [mean(np.diff(free[name]["seconds"])) for name in names]
+    a_round = [taken(free[name]) / (len(free[name]["seconds"]) - FIRST) for name in names]
     (latency, cost), _ = nnls(np.column_stack([2 * np.array(phases), calls]), np.array(a_round))
     overhead = {}
     for name, count in zip(names, phases, strict=True):
@@ -204,11 +207,11 @@ def clock(calibrated: Table, name: str, mbit: float) -> fedlin.Clock:
 
 
 def predicted(problem: ThinProblem, name: str, tuned: Table, calibrated: Table, mbit: float) -> float:
-    """Seconds from the end of the first round to that of the last, by the clock."""
+    """What `taken` should be, by the clock."""
     plan, algorithm, whole = fedlin.Plan(problem.tau, tuned["eta"]), method(problem.methods[name]), problem.build()
     run = fedlin.simulate(algorithm, whole, plan, 3, iterates=False)
     timed = clock(calibrated, name, mbit).time(run, algorithm, whole, plan).simulated
-    return float(timed[3] - timed[2]) * (tuned["rounds"] - 1)  # every round after the first sends the same
+    return float(timed[3] - timed[2]) * (tuned["rounds"] - FIRST)  # rounds after the opening one send the same
 
 
 def advise(which: str, calibrated: Table) -> Table:
@@ -248,28 +251,36 @@ def parts() -> list[str]:
     return ["tune", *PROBLEMS, "advise", "page"]
 
 
-def take(part: str, found: Table) -> None:
-    """Measure one part and put it where it belongs."""
+def take(part: str, found: Table, keep: Callable[[], object]) -> None:
+    """Measure one part and put it where it belongs; `keep` saves what there is."""
     if part == "tune":
         found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
     elif part == "advise":
         found["advice"] = {which: advise(which, found["clock"][which]) for which in PROBLEMS}
     elif part == "page":
-        from benchmarks.thin_page import save
-
-        save(found)
+        for which, runs in found["runs"].items():
+            for speed in runs.keys() - {FREE}:
+                for name, run in runs[speed].items():
+                    known = found["clock"][which]
+                    run["predicted"] = predicted(
+                        PROBLEMS[which], name, found["tuned"][which][name], known, float(speed)
+                    )
+        save_page(found)
     else:
         which, _, speeds = part.partition(":")
         problem, tuned = PROBLEMS[which], found["tuned"][which]
-        found["delay"] = DELAY
+        found |= {"delay": DELAY, "cores": os.cpu_count()}
         runs = found.setdefault("runs", {}).setdefault(which, {})
-        runs |= measure(which, tuned, speeds.split(",") if speeds else SPEEDS)
-        if FREE not in runs:
-            return
-        known = found.setdefault("clock", {})[which] = calibrate(problem, tuned, runs[FREE])
-        for speed in runs.keys() - {FREE}:
-            for name, run in runs[speed].items():
-                run["predicted"] = predicted(problem, name, tuned[name], known, float(speed))
+        for speed, run in measure(which, tuned, speeds.split(",") if speeds else SPEEDS):
+            runs[speed] = run
+            keep()
+        if FREE in runs:
+            found.setdefault("clock", {})[which] = calibrate(problem, tuned, runs[FREE])
+
+
+def save(found: Table, file: Path) -> None:
+    """Write what was found."""
+    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -291,8 +302,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is taken down, as by Ctrl-C
     for part in given.parts:
         found = json.loads(given.file.read_text()) if given.file.exists() else {}
-        take(part, found)
-        given.file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        keep = partial(save, found, given.file)
+        take(part, found, keep)
+        keep()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,11 @@ from pathlib import Path
 from types import TracebackType
 
 HOST, ADDRESS, PORT = "thin-server", "10.77.0.1", 8002  # of the server, inside the namespaces
-_BRIDGE, _BURST, _QUEUE = "br0", 3000, 4  # bytes sent at once; seconds of bytes that wait before any is dropped
+_BRIDGE = "br0"
+_BURST, _QUEUE = (
+    1600,
+    4,
+)  # bytes sent at once, a packet; seconds of bytes that wait before any is dropped
 _HOSTS = Path("/etc/netns")  # where `ip netns exec` finds files of a namespace's own
 
 Command = list[str]
@@ -53,7 +57,7 @@ def shape_commands(prefix: str, sites: Sequence[str], mbit: float) -> list[Comma
     """What gives both ends of every link a speed.
 
     >>> " ".join(shape_commands("x-", ["north"], 0.5)[1])
-    'tc -n x-north qdisc replace dev uplink root tbf rate 500000bit burst 3000 limit 253000'
+    'tc -n x-north qdisc replace dev uplink root tbf rate 500000bit burst 1600 limit 251600'
     """
     limit = round(mbit * 1e6 / 8 * _QUEUE) + _BURST
     ends = [end for number, site in enumerate(sites) for end in (("server", f"to{number}"), (site, "uplink"))]
