@@ -3,8 +3,9 @@
 A federation over NVIDIA FLARE with TLS, by the commands of the handbook, whose server and sites are in network
 namespaces (`thin_network`), with links of 0.5, 5 and 50 Mbit/s each way and a delay. The same methods in simulation
 give the steps and the rounds to the target. A run over links that are not shaped gives each problem's `fedlin.Clock`,
-which then says what the shaped runs will take before they do. Parts go to benchmarks/results/thin_links.json one by
-one: "tune", "PROBLEM free", "advise", "PROBLEM MBIT" and "page"; all of them unless some are named.
+which says what the shaped runs should take. Parts go to benchmarks/results/thin_links.json one by one: "tune", a
+problem's name for its runs, or "PROBLEM:free,0.5" for those at some speeds, "advise" and "page"; all unless some are
+named.
 """
 
 import argparse
@@ -15,8 +16,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from scipy.optimize import nnls
 import fedlin
 from benchmarks.federation_recovery import Machines, joined
 from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
+from benchmarks.thin_page import FIRST, taken
+from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
 from fedlin.core import Algorithm
 from fedlin.deploy.project import Project, create
@@ -34,12 +38,14 @@ from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import lines
 from fedlin.experiments import build_method
 from fedlin.experiments.candidates import Candidate
+from fedlin.problems.custom import Custom
 
 RESULTS = Path(__file__).parent / "results" / "thin_links.json"
-SPEEDS = (0.5, 5.0, 50.0)  # Mbit/s
 FREE = "free"  # not shaped
-DELAY = 0.02  # seconds that every message over a shaped link takes more
+SPEEDS = (FREE, "0.5", "5", "50")  # of the links, in Mbit/s
+DELAY = 0.02  # seconds that every message takes more
 LIMIT = 300.0  # seconds of one run
+THIN = 0.5  # Mbit/s for which `fedlin advise` is asked
 CLIENT = """\
 from benchmarks.thin_problems import PROBLEMS
 
@@ -91,7 +97,9 @@ def rank(problem: ThinProblem, curve: Array, status: str) -> tuple[float, float]
     """Smaller is better: rounds to the target, then the measure at the end."""
     there = problem.reached(curve)
     end = -curve[-1] if problem.measure == "accuracy" else curve[-1]
-    return (np.inf, np.inf) if status == "diverged" else (np.argmax(there) if there.any() else np.inf, end)
+    if status == "diverged":
+        return np.inf, np.inf
+    return float(np.argmax(there)) if there.any() else np.inf, float(end)
 
 
 def message_bytes(problem: ThinProblem, name: str) -> list[list[int]]:
@@ -112,38 +120,41 @@ def settings(problem: ThinProblem, name: str, tuned: Table) -> str:
     )
 
 
-def measure(which: str, tuned: Table, mbit: float | None, only: str | None = None) -> Table:
-    """Every method's run over links of this speed: seconds after each round, bytes on a link, how good the model is."""
-    problem = PROBLEMS[which]
-    found = {}
+def measure(which: str, tuned: Table, speeds: Sequence[str]) -> Iterator[tuple[str, Table]]:
+    """Runs of one federation by speed and method: seconds after each round, bytes on a link, how good the model is."""
+    problem, begun = PROBLEMS[which], time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch).resolve() / "federation"
         create(folder, SITES, HOST, PORT)
         for number, site in enumerate(SITES):
             (folder / "sites" / site / "client.py").write_text(CLIENT.format(name=which, site=number))
         np.save(folder / "start.npy", problem.build().start)
-        with ThinNetwork(SITES, mbit, 0.0 if mbit is None else DELAY) as network:
+        with ThinNetwork(SITES, DELAY) as network:
             project = Project.read(folder)
             within = {str(project.site(site)): network.within(site) for site in SITES}
             within |= {str(place): network.within("server") for place in (project.server, folder)}
             with joined(Machines(project, within)) as machines:
-                for name in problem.methods if only is None else (only,):
-                    found[name] = play(machines, network, problem, name, tuned[name])
-                    took = found[name]["seconds"][-1] - found[name]["seconds"][0]
-                    print(f"{which}, {mbit or FREE}, {name}: {took:.1f} s", flush=True)
-    return found
+                for speed in sorted(speeds, key=SPEEDS.index):  # what is shaped stays so
+                    if speed != FREE:
+                        network.shape(float(speed))
+                    runs = {}
+                    for name in tuned:
+                        runs[name] = play(machines, network, problem, name, tuned[name], speed)
+                        took = taken(runs[name])
+                        print(f"{time.monotonic() - begun:4.0f} s  {which}, {speed}, {name}: {took:.1f} s", flush=True)
+                    yield speed, runs
 
 
-def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: str, tuned: Table) -> Table:
-    """One run by `fedlin federation run`, from the first round's end on: that round compiles and sends in full."""
-    project, run = machines.project, re.sub(r"\W", "-", name.lower())
+def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: str, tuned: Table, speed: str) -> Table:
+    """One run by `fedlin federation run`."""
+    project, run = machines.project, re.sub(r"\W", "-", f"{name} {speed}".lower())
     (project.folder / NAME).write_text(settings(problem, name, tuned), encoding="utf-8")
     place = run_folder(project.server, run)
     sender = machines.command("run", run, str(project.folder))
     begun, first, last = time.monotonic(), None, 0
     try:
         while (done := len(rounds := [line for line in lines(place) if "event" not in line])) < tuned["rounds"]:
-            if first is None and done:
+            if first is None and done >= FIRST:
                 first = done, network.carried()
             if time.monotonic() - begun > LIMIT or sender.poll() not in (None, 0):
                 screen = project.folder.parent / f"run-{run}.txt"
@@ -162,14 +173,14 @@ def play(machines: Machines, network: ThinNetwork, problem: ThinProblem, name: s
         "seconds": [round(line["seconds"], 3) for line in rounds],
         "carried": (last - before) / played / len(SITES),  # bytes of a round on a site's link, both ways
         "ends at": round(quality(problem, x), 8),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
 def quality(problem: ThinProblem, x: Array) -> float:
     """The measure of a model that a federation made."""
-    if problem.measure == "accuracy":
-        return float(accuracy(problem.build().params(x), images()[2]))
-    return float(problem.build().gap(x))
+    whole = problem.build()
+    return float(accuracy(whole.params(x), images()[2])) if isinstance(whole, Custom) else whole.gap(x)
 
 
 def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
@@ -179,7 +190,7 @@ def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
     names = list(problem.methods)
     phases = [len(tuned[name]["bytes"]) for name in names]
     calls = [problem.tau + count - 1 for count in phases]  # FedLin takes one gradient more, in a phase of its own
-    a_round = [mean(np.diff(free[name]["seconds"])) for name in names]
+    a_round = [taken(free[name]) / (len(free[name]["seconds"]) - FIRST) for name in names]
     (latency, cost), _ = nnls(np.column_stack([2 * np.array(phases), calls]), np.array(a_round))
     overhead = {}
     for name, count in zip(names, phases, strict=True):
@@ -192,15 +203,15 @@ def clock(calibrated: Table, name: str, mbit: float) -> fedlin.Clock:
     rate = mbit * 1e6 / 8
     speed = calibrated["speed"] or np.inf
     overhead = calibrated["overhead"][name]
-    return fedlin.Clock(speed, up=rate, down=rate, latency=calibrated["latency"] + DELAY, overhead=overhead)
+    return fedlin.Clock(speed, up=rate, down=rate, latency=calibrated["latency"], overhead=overhead)
 
 
 def predicted(problem: ThinProblem, name: str, tuned: Table, calibrated: Table, mbit: float) -> float:
-    """Seconds from the end of the first round to that of the last, by the clock."""
+    """What `taken` should be, by the clock."""
     plan, algorithm, whole = fedlin.Plan(problem.tau, tuned["eta"]), method(problem.methods[name]), problem.build()
     run = fedlin.simulate(algorithm, whole, plan, 3, iterates=False)
     timed = clock(calibrated, name, mbit).time(run, algorithm, whole, plan).simulated
-    return float(timed[3] - timed[2]) * (tuned["rounds"] - 1)  # every round after the first sends the same
+    return float(timed[3] - timed[2]) * (tuned["rounds"] - FIRST)  # rounds after the opening one send the same
 
 
 def advise(which: str, calibrated: Table) -> Table:
@@ -210,8 +221,8 @@ def advise(which: str, calibrated: Table) -> Table:
     from fedlin.cli import app
 
     known = {
-        "mbit": min(SPEEDS),
-        "latency": calibrated["latency"] + DELAY,
+        "mbit": THIN,
+        "latency": calibrated["latency"],
         "overhead": calibrated["overhead"]["compressed FedLin"],
         "speed": calibrated["speed"] or np.inf,
     }
@@ -237,54 +248,63 @@ def advise(which: str, calibrated: Table) -> Table:
 
 def parts() -> list[str]:
     """In the order in which they need each other."""
-    shaped = [f"{which} {speed:g}" for which in PROBLEMS for speed in SPEEDS]
-    return ["tune", *(f"{which} {FREE}" for which in PROBLEMS), "advise", *shaped, "page"]
+    return ["tune", *PROBLEMS, "advise", "page"]
 
 
-def take(part: str, found: Table) -> None:
-    """Measure one part and put it where it belongs."""
+def take(part: str, found: Table, keep: Callable[[], object]) -> None:
+    """Measure one part and put it where it belongs; `keep` saves what there is."""
     if part == "tune":
         found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
-        found["delay"] = DELAY
     elif part == "advise":
         found["advice"] = {which: advise(which, found["clock"][which]) for which in PROBLEMS}
     elif part == "page":
-        from benchmarks.thin_page import save
-
-        save(found)
+        for which, runs in found["runs"].items():
+            for speed in runs.keys() - {FREE}:
+                for name, run in runs[speed].items():
+                    known = found["clock"][which]
+                    run["predicted"] = predicted(
+                        PROBLEMS[which], name, found["tuned"][which][name], known, float(speed)
+                    )
+        save_page(found)
     else:
-        which, _, speed = part.partition(" ")
-        tuned, mbit = found["tuned"][which], None if speed == FREE else float(speed)
-        measured = measure(which, tuned, mbit)
-        found.setdefault("runs", {}).setdefault(which, {})[speed] = measured
-        if mbit is None:
-            found.setdefault("clock", {})[which] = calibrate(PROBLEMS[which], tuned, measured)
-            return
-        for name, run in measured.items():
-            run["predicted"] = predicted(PROBLEMS[which], name, tuned[name], found["clock"][which], mbit)
+        which, _, speeds = part.partition(":")
+        problem, tuned = PROBLEMS[which], found["tuned"][which]
+        found |= {"delay": DELAY, "cores": os.cpu_count()}
+        runs = found.setdefault("runs", {}).setdefault(which, {})
+        for speed, run in measure(which, tuned, speeds.split(",") if speeds else SPEEDS):
+            runs[speed] = run
+            keep()
+        if FREE in runs:
+            found.setdefault("clock", {})[which] = calibrate(problem, tuned, runs[FREE])
+
+
+def save(found: Table, file: Path) -> None:
+    """Write what was found."""
+    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """The parts named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts()))
+    parser.add_argument("parts", nargs="*", default=parts(), metavar="PART", help=", ".join(parts()))
     parser.add_argument("--file", type=Path, default=RESULTS)
     given = parser.parse_args()
-    unknown = set(given.parts) - set(parts())
-    if unknown:
-        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(parts())}.")
-    wanted = [part for part in parts() if part in given.parts or not given.parts]
-    reason = why_not() if any(part.partition(" ")[0] in PROBLEMS for part in wanted) else None
+    for part in given.parts:
+        name, _, speeds = part.partition(":")
+        if name not in parts() or (speeds and not set(speeds.split(",")) <= set(SPEEDS)):
+            parser.error(f"no part {part}: choose from {', '.join(parts())}, with speeds from {','.join(SPEEDS)}.")
+    reason = why_not() if any(part.partition(":")[0] in PROBLEMS for part in given.parts) else None
     if reason is not None:
         print(f"skipped: {reason}")
         return
     os.environ[DATA] = str(Path(os.environ.get(DATA, "../shared/data")).resolve())
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is taken down, as by Ctrl-C
-    for part in wanted:
+    for part in given.parts:
         found = json.loads(given.file.read_text()) if given.file.exists() else {}
-        take(part, found)
-        given.file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        keep = partial(save, found, given.file)
+        take(part, found, keep)
+        keep()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,11 @@ from pathlib import Path
 from types import TracebackType
 
 HOST, ADDRESS, PORT = "thin-server", "10.77.0.1", 8002  # of the server, inside the namespaces
-_BRIDGE, _BURST, _QUEUE = "br0", 3000, 4  # bytes sent at once; seconds of bytes that wait before any is dropped
+_BRIDGE = "br0"
+_BURST, _QUEUE = (
+    1600,
+    4,
+)  # bytes sent at once, a packet; seconds of bytes that wait before any is dropped
 _HOSTS = Path("/etc/netns")  # where `ip netns exec` finds files of a namespace's own
 
 Command = list[str]
@@ -53,7 +57,7 @@ def shape_commands(prefix: str, sites: Sequence[str], mbit: float) -> list[Comma
     """What gives both ends of every link a speed.
 
     >>> " ".join(shape_commands("x-", ["north"], 0.5)[1])
-    'tc -n x-north qdisc replace dev uplink root tbf rate 500000bit burst 3000 limit 253000'
+    'tc -n x-north qdisc replace dev uplink root tbf rate 500000bit burst 1600 limit 251600'
     """
     limit = round(mbit * 1e6 / 8 * _QUEUE) + _BURST
     ends = [end for number, site in enumerate(sites) for end in (("server", f"to{number}"), (site, "uplink"))]
@@ -74,24 +78,23 @@ def why_not() -> str | None:
         if shutil.which(tool) is None:
             return f"there is no {tool}: install iproute2"
     try:
-        with ThinNetwork(["probe"], 1.0):
+        with ThinNetwork(["probe"]) as network:
+            network.shape(1.0)
             return None
     except subprocess.CalledProcessError as error:
         return f"{' '.join(error.cmd)} failed: {error.stderr.strip()}"
 
 
 class ThinNetwork:
-    """The namespaces and relays while they are entered; `mbit` None leaves the links as fast as they are.
+    """The namespaces and relays while they are entered; links are as fast as they are until they are shaped.
 
     Args:
         sites: The names of the sites.
-        mbit: Megabits a second of each link, each way.
         delay: Seconds that each message takes more.
     """
 
-    def __init__(self, sites: Sequence[str], mbit: float | None = None, delay: float = 0.0) -> None:
+    def __init__(self, sites: Sequence[str], delay: float = 0.0) -> None:
         self.sites = tuple(sites)
-        self.mbit = mbit
         self.delay = delay
         self._prefix = f"fedlin{os.getpid()}-"
         self._relays: list[subprocess.Popen[bytes]] = []
@@ -100,9 +103,6 @@ class ThinNetwork:
         try:
             for command in setup_commands(self._prefix, self.sites):
                 _do(command)
-            if self.mbit is not None:
-                for command in shape_commands(self._prefix, self.sites, self.mbit):
-                    _do(command)
             for name in ("server", *self.sites):
                 address = ADDRESS if name == "server" else "127.0.0.1"  # the relay's
                 place = _HOSTS / f"{self._prefix}{name}"
@@ -129,6 +129,11 @@ class ThinNetwork:
         for name in ("server", *self.sites):
             subprocess.run(["ip", "netns", "delete", f"{self._prefix}{name}"], capture_output=True, check=False)
             shutil.rmtree(_HOSTS / f"{self._prefix}{name}", ignore_errors=True)
+
+    def shape(self, mbit: float) -> None:
+        """Give every link this speed, in megabits a second each way."""
+        for command in shape_commands(self._prefix, self.sites, mbit):
+            _do(command)
 
     def within(self, name: str) -> Command:
         """The words that go before a command of the server or a site."""

@@ -12,6 +12,7 @@ from fedlin.report.matplotlib_figures import save as draw
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURES = DOCS / "thin-links.md", DOCS / "pictures"
 SHOWN = "network"  # the problem of the picture
+FIRST = 2  # rounds that are not counted: the opening one is a program of its own and sends in full, so that two compile
 DENSE, COMPRESSED = "FedLin", "compressed FedLin"
 TEXT = """\
 # Thin links
@@ -29,24 +30,25 @@ measures nothing.
 Every method takes {tau} local steps and has that step of a grid which reaches the target in the fewest rounds in
 simulation, on other images than those it is tested on. How good the model is after each round is what the simulation of
 the same run says; the model with which the federation ended is measured too, in the last column. Seconds are from the
-end of the first round, which compiles and sends everything in full, to the end of the round that reaches the target.
-Before them lies that first round, {start:.0f} s in the median.
+end of the second round, since the first two compile, to the end of the round that reaches the target; those two rounds
+took {start:.0f} s in the median. All processes were on {cores} cores, whose load average was {least:g} to {most:g}.
 
 {tables}
 
 ## What `Clock` knew
 
 Nothing of the shaped runs. Its latency and speed are fitted to the rounds of the three methods over links that are not
-shaped; the bytes that FLARE, TLS and TCP add to a message are what those links carried beyond the method's own. The
-speed and the delay of a shaped link are what it was given. The largest error is {worst:.0%}, the median {typical:.0%}.
+shaped, which have the delay too; the bytes that FLARE, TLS and TCP add to a message are what those links carried beyond
+the method's own. The speed of a shaped link is what it was given. The largest error is {worst:.0%}, the median
+{typical:.0%}.
 
 {clocks}
 
 ## What `fedlin advise` said
 
 `fedlin advise experiment.toml --by seconds --mbit {thin:g}` with these numbers as `--latency`, `--overhead` and
-`--speed`, before any shaped run. Accuracy is no target of an experiment file, so the network's target is a norm of the
-gradient.
+`--speed`: none of them from a shaped run. Accuracy is no target of an experiment file, so that of the network is a norm
+of the gradient.
 
 {advice}
 
@@ -56,14 +58,14 @@ What came of it at {thin:g} Mbit/s:
 """
 
 
-def seconds(run: Table) -> float:
-    """From the end of the first round to that of the last."""
-    return float(run["seconds"][-1] - run["seconds"][0])
+def taken(run: Table) -> float:
+    """Seconds from the end of the last round that compiles to that of the last."""
+    return float(run["seconds"][-1] - run["seconds"][FIRST - 1])
 
 
 def error(run: Table) -> float:
     """How far off the clock was, over what was measured."""
-    return abs(run["predicted"] / seconds(run) - 1)
+    return abs(float(run["predicted"]) / taken(run) - 1)
 
 
 def _quality(problem: ThinProblem, value: float) -> str:
@@ -86,9 +88,9 @@ def runs_table(which: str, found: Table) -> str:
                     f"{speed} Mbit/s",
                     name,
                     str(tuned[name]["rounds"]) if there else f"{tuned[name]['rounds']}, never there",
-                    f"{seconds(run):.1f}" if there else f"({seconds(run):.1f})",
+                    f"{taken(run):.1f}" if there else f"({taken(run):.1f})",
                     f"{run['predicted']:.1f}",
-                    f"{run['predicted'] / seconds(run) - 1:+.0%}",
+                    f"{run['predicted'] / taken(run) - 1:+.0%}",
                     _quality(problem, run["ends at"]),
                 )
             )
@@ -117,14 +119,14 @@ def advice_table(which: str, found: Table) -> str:
 
 def ratio_advised(which: str, found: Table) -> float:
     """The seconds of whole messages over those of compressed ones, as `advise` expected them."""
-    taken = {one["label"]: one["seconds"] for one in found["advice"][which]["forecasts"]}
-    return float(taken["fedlin"] / taken[f"compressed(k={PROBLEMS[which].methods[COMPRESSED]['k']})"])
+    expected = {one["label"]: one["seconds"] for one in found["advice"][which]["forecasts"]}
+    return float(expected["fedlin"] / expected[f"compressed(k={PROBLEMS[which].methods[COMPRESSED]['k']})"])
 
 
 def ratio_measured(which: str, found: Table) -> float:
     """The same as it was measured over the thinnest links."""
     runs = found["runs"][which]
-    dense, compressed = (seconds(runs[shaped(runs)[0]][name]) for name in (DENSE, COMPRESSED))
+    dense, compressed = (taken(runs[shaped(runs)[0]][name]) for name in (DENSE, COMPRESSED))
     return dense / compressed
 
 
@@ -153,22 +155,22 @@ def figure(found: Table) -> Figure:
     problem, tuned, runs = PROBLEMS[SHOWN], found["tuned"][SHOWN], found["runs"][SHOWN]
     speeds = shaped(runs)
     thin = speeds[0]
-    reached, taken = [], []
+    reached, needed = [], []
     for name in problem.methods:
         run = runs[thin][name]
-        at = np.array(run["seconds"]) - run["seconds"][0]
-        reached.append(Curve(name, at, np.array(tuned[name]["curve"][1 : len(at) + 1])))
-    for kind, of in (("measured", seconds), ("points", lambda run: run["predicted"])):
+        at = np.array(run["seconds"][FIRST - 1 :]) - run["seconds"][FIRST - 1]
+        reached.append(Curve(name, at, np.array(tuned[name]["curve"][FIRST : FIRST + len(at)])))
+    for kind, of in (("measured", taken), ("points", lambda run: run["predicted"])):
         for name in problem.methods:
             label = name if kind == "measured" else f"{name}, by Clock"
             x, y = np.array([float(speed) for speed in speeds]), np.array([of(runs[speed][name]) for speed in speeds])
-            taken.append(Curve(label, x, y, kind=kind))  # type: ignore[arg-type]
+            needed.append(Curve(label, x, y, kind=kind))  # type: ignore[arg-type]
     return Figure(
         "thin-links",
         "Thin links",
         (
             Panel(f"Links of {thin} Mbit/s", "seconds on the wall", "test accuracy", tuple(reached), yscale="linear"),
-            Panel(f"To {_goal(problem)}", "Mbit/s of a site's link", "seconds", tuple(taken), xscale="log"),
+            Panel(f"To {_goal(problem)}", "Mbit/s of a site's link", "seconds", tuple(needed), xscale="log"),
         ),
     )
 
@@ -185,7 +187,10 @@ def write(found: Table) -> str:
         thin=min(speeds),
         tau=PROBLEMS[SHOWN].tau,
         problems="\n".join(f"- `{which}`: {problem.title}; {_goal(problem)}." for which, problem in PROBLEMS.items()),
-        start=np.median([run["seconds"][0] for run in measured]),
+        start=np.median([run["seconds"][FIRST - 1] for run in measured]),
+        cores=found["cores"],
+        least=min(run["load"] for run in measured),
+        most=max(run["load"] for run in measured),
         tables="\n\n".join(runs_table(which, found) for which in PROBLEMS),
         worst=max(errors),
         typical=np.median(errors),
