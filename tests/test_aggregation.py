@@ -152,16 +152,28 @@ def test_the_stored_values_are_byzfl_s() -> None:
 # What they are for.
 
 
+@pytest.mark.parametrize(
+    "inner", [aggregation.krum(3), aggregation.centred_clipping(2.5), aggregation.geometric_median()], ids=str
+)
+def test_sums_of_the_largest_uploads_there_are_stay_finite(inner: Aggregator) -> None:
+    """Mixed with each other they would be infinite, and their distances no numbers; also in single precision."""
+    aggregator = aggregation.nearest_neighbour_mixing(inner, 3)
+    for dtype in (np.float64, np.float32):
+        rows = np.concatenate([ROWS[:8], np.full((3, 6), np.finfo(dtype).max)]).astype(dtype)
+        found = ours(aggregator, rows)
+        assert np.linalg.norm(found - ROWS[:8].mean(axis=0)) < max(np.linalg.norm(row) for row in ROWS[:8])
+
+
 @pytest.mark.parametrize("name", [name for name in OURS if name != "buckets of three, krum"])
 def test_false_uploads_do_not_move_a_robust_mean_far(name: str) -> None:
     """Two of eleven, as far away as can be: the aggregate stays within the honest uploads' distance of their mean."""
     honest = ROWS[:9] / np.linspace(0.5, 30.0, 11)[:9, None]
     centre = honest.mean(axis=0)
     reach = max(float(np.linalg.norm(row - centre)) for row in honest)
-    for far in (1e3, 1e9):
+    for far in (1e3, 1e9, np.finfo(np.float64).max):
         rows = np.concatenate([honest, far * np.ones((2, 6))])
         assert np.linalg.norm(ours(OURS[name], rows) - centre) < reach
-        assert np.linalg.norm(rows.mean(axis=0) - centre) > 10 * reach
+        assert np.max(np.abs((rows / len(rows)).sum(axis=0) - centre)) > 10 * reach
 
 
 def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
@@ -328,4 +340,6 @@ def test_equal_rules_are_one_object() -> None:
     made = [aggregation.bucketing(aggregation.krum(1), 2) for _ in range(2)]
     assert made[0] is made[1]
     assert len({aggregator.name for aggregator in OURS.values()}) == len(OURS)
+    assert aggregation.centred_clipping(1.0) != aggregation.centred_clipping(1.0 + 1e-9)
+    assert aggregation.geometric_median(smoothing=0.1) != aggregation.geometric_median(smoothing=0.1 + 1e-9)
     assert all(a != b for a, b in combinations(OURS.values(), 2))

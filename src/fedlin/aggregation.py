@@ -50,7 +50,8 @@ class Aggregator:
         if not leaves:
             return uploads
         rows = jnp.concatenate([leaf.reshape(len(present), -1) for leaf in leaves], axis=1)
-        row = self.combine(jnp.where(present[:, None], rows, 0), present, key)
+        largest = jnp.finfo(rows.dtype).max / (4 * len(present))  # beyond it false uploads could make sums infinite
+        row = self.combine(jnp.where(present[:, None], jnp.clip(rows, -largest, largest), 0), present, key)
         parts, start = [], 0
         for leaf in leaves:
             parts.append(row[start : start + leaf[0].size].reshape(leaf.shape[1:]))
@@ -143,7 +144,7 @@ def _geometric_median(steps: int, smoothing: float) -> Aggregator:
         median: Vector = jax.lax.fori_loop(0, steps, improve, jnp.zeros_like(rows[0]))
         return median
 
-    return Aggregator(f"geometric_median(steps={steps}, smoothing={smoothing:g})", combine)
+    return Aggregator(f"geometric_median(steps={steps}, smoothing={smoothing!r})", combine)
 
 
 def centred_clipping(radius: float, steps: int = 1) -> Aggregator:
@@ -176,7 +177,7 @@ def _centred_clipping(radius: float, steps: int) -> Aggregator:
         centre: Vector = jax.lax.fori_loop(0, steps, improve, _median(rows, present))
         return centre
 
-    return Aggregator(f"centred_clipping({radius:g}, steps={steps})", combine)
+    return Aggregator(f"centred_clipping({radius!r}, steps={steps})", combine)
 
 
 def krum(f: int) -> Aggregator:
