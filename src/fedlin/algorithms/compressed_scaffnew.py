@@ -97,7 +97,9 @@ def compressed_scaffnew(clients: int, sparsity: int) -> Algorithm[ModelOnly, Mas
     def move_locally(state: MaskedClient, x: Vector, local: Local) -> tuple[MaskedClient, Message]:
         p = 1 / local.tau.astype(x.dtype)
         places = selected(state.column, x.shape[0], sparsity, clients)
-        masked = jnp.zeros_like(x).at[places].set(1, mode="drop")  # q_i; in the first round x is x̂_i and nothing moves
+        masked = (
+            jnp.zeros(x.shape, x.dtype).at[places].set(1, mode="drop")
+        )  # q_i; in the first round x is x̂_i and nothing moves
         h = state.h + p * pace / local.eta * masked * (x - state.sent)
         coin, columns = jax.random.split(local.shared_key)
         y = local.descend(x, shift=-h, steps=steps_until(coin, 1 / local.tau.astype(jnp.float32)))
