@@ -32,6 +32,7 @@ GAPS = (1e-4, 1e-6)
 ROUNDS, PASSES, NEWTON = 3000, 6000, 40  # of a whole run, as far as tuning looks ahead
 SHARE, LEAST = 12, 20  # a look is one in so many rounds of it, and at least so many rounds
 AGAIN = 4  # times as long is the look at what was chosen
+LARGEST = 400  # variables up to which methods with Hessians or proximal steps take part: beyond, a round takes minutes
 FARTHEST = 6  # the largest |j|
 
 
@@ -125,6 +126,11 @@ def _steps(entrant: Entrant, variant: Variant, battle: Battle) -> dict[int, Tria
     return climb(lambda j: look(entrant, variant, battle, 2.0**j))
 
 
+def takes_part(entrant: Entrant, battle: Battle) -> bool:
+    """Whether a method is tried on a problem of this size."""
+    return battle.problem.dim <= LARGEST or entrant.work(battle.problem) == 0
+
+
 def tuned() -> dict[str, dict[str, Any]]:
     """What was chosen, by problem and method."""
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}  # type: ignore[no-any-return]
@@ -134,10 +140,11 @@ def main(names: Sequence[str]) -> None:
     """Tune what is not tuned yet on the problems of these names, all unless given."""
     for name in names or tuple(TUNED_ON):
         battle = TUNED_ON[name]()
-        for method, entrant in ENTRANTS.items() if battle is not None else ():
-            if method in tuned().get(name, {}):
+        if battle is None:
+            continue
+        for method, entrant in ENTRANTS.items():
+            if method in tuned().get(name, {}) or not takes_part(entrant, battle):
                 continue
-            assert battle is not None
             found = tune_entrant(entrant, battle)
             known = tuned()  # read again, since another process may tune another problem
             known.setdefault(name, {})[method] = found
