@@ -135,6 +135,14 @@ COLUMNS = (
         sums=True,
         missing="no clock has read it: use fedlin.Clock(...).time(...)",
     ),
+    Column(
+        "bits",
+        "bits",
+        "bits",
+        sums=True,
+        missing="it depends on how they are counted: use fedlin.count_bits(...).on(result, way)",
+        write=_COUNT,
+    ),
 )
 # Beside these a result has its rounds, and both ways' bytes together.
 ROUNDS = Column("rounds", "rounds", "rounds", sums=True, write=_COUNT)

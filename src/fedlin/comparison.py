@@ -19,8 +19,9 @@ from fedlin.result import Result, first
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlin.report.comparison_page import Chapter, TextTable
+    from fedlin.report.comparison_page import Chapter
     from fedlin.report.figure import Curve, Figure
+    from fedlin.report.text_table import TextTable
 
 UNITS = ("rounds", "bytes", "gradients", "seconds")
 MEASURES = tuple(one.name for one in MEASURED if one.positive)
@@ -84,7 +85,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         costs = (
-            _cost(method, runs, self.measure, target)
+            _cost(method, runs, self.measure, target, self.units)
             for target in self.targets
             for method, runs in self.results.items()
         )
@@ -94,6 +95,12 @@ class Comparison:
     def _sign(self) -> int:
         """1 where less is better, -1 where more is."""
         return 1 if column(self.measure).stop == "at most" else -1
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What is counted: bits too where every run has them."""
+        counted = all("bits" in run.columns for runs in self.results.values() for run in runs)
+        return (*UNITS, "bits") if counted else UNITS
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ class Comparison:
             best = write(self.measure, closest.best)
             return f"No method reaches {self.measure} {target:g}; {closest.method} comes closest, {best}."
         parts = []
-        for unit in UNITS:
+        for unit in self.units:
             least = min(cost.spent[unit] for cost in rivals)
             names = " and ".join(cost.method for cost in rivals if cost.spent[unit] == least)
             parts.append(f"fewest {column(unit).label}: {names} ({write(unit, least)})")
@@ -120,9 +127,9 @@ class Comparison:
         """One row for each target and method.
 
         Returns:
-            The columns `method`, `target`, `rounds`, `bytes`, `gradients`, `seconds` (None where the target was not
-            reached by more than half of the seeds), `best` (the smallest measure, or the largest metric), `reached` and
-            `seeds`.
+            The columns `method`, `target`, `rounds`, `bytes`, `gradients`, `seconds` and, where the runs have them,
+            `bits` (None where the target was not reached by more than half of the seeds), `best` (the smallest measure,
+            or the largest metric), `reached` and `seeds`.
         """
         import pandas as pd
 
@@ -183,18 +190,18 @@ class Comparison:
 
     def table(self) -> "TextTable":
         """A row for every target and method, the fewest rounds first."""
-        from fedlin.report.comparison_page import TextTable
+        from fedlin.report.text_table import TextTable
 
         sign = self._sign
         ordered = sorted(self.costs, key=lambda cost: (-sign * cost.target, cost.spent["rounds"], sign * cost.best))
         several = any(cost.seeds > 1 for cost in ordered)
         goal = f"{self.measure} {column(self.measure).stop}"
-        heads = ["method", goal, *(column(unit).label for unit in UNITS), f"best {self.measure}"]
+        heads = ["method", goal, *(column(unit).label for unit in self.units), f"best {self.measure}"]
         rows = [
             [
                 cost.method,
                 f"{cost.target:g}",
-                *(write(unit, cost.spent[unit]) for unit in UNITS),
+                *(write(unit, cost.spent[unit]) for unit in self.units),
                 write(self.measure, cost.best),
                 *([f"{cost.reached} of {cost.seeds}"] if several else []),
             ]
@@ -214,7 +221,7 @@ class Comparison:
                 column(self.measure).label,
                 tuple(method_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
             )
-            for unit in UNITS
+            for unit in self.units
         )
         several = any(len(runs) > 1 for runs in self.results.values())
         caption = "Medians over seeds; the band is their range." if several else ""
@@ -245,7 +252,8 @@ def compare(
     """Set methods side by side: what each costs to reach each target, and which is cheapest.
 
     Args:
-        results: For each method, by the name to show, its `Result`, or a list with one `Result` for each seed.
+        results: For each method, by the name to show, its `Result`, or a list with one `Result` for each seed. Results
+            to which `BitCounts.on` has added bits are compared by these too.
         targets: The values of the measure whose cost is compared.
         measure: What is compared: "gap", "distance" (squared), "grad_norm", or a metric that all results have, whose
             targets are reached from below.
@@ -294,12 +302,12 @@ def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
     return tuple(listed)
 
 
-def _cost(method: str, results: Sequence[Result], measure: str, target: float) -> Cost:
+def _cost(method: str, results: Sequence[Result], measure: str, target: float, units: Sequence[str]) -> Cost:
     curves = [getattr(result, measure) for result in results]
     places = [first(curve, target, measure) for curve in curves]
     spent = {
         unit: float(np.median([_spent(result, unit, place) for result, place in zip(results, places, strict=True)]))
-        for unit in UNITS
+        for unit in units
     }
     extreme = np.nanmin if column(measure).stop == "at most" else np.nanmax
     best = float(np.median([extreme(curve) for curve in curves]))

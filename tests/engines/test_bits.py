@@ -12,6 +12,8 @@ import fedlin
 from fedlin import cast, identity, low_rank, natural, quantize, sign, symmetric, top_k
 from fedlin.coding import ArithmeticEncoder, decode_symbols
 from fedlin.compressors import Compressor
+from fedlin.engines.messages import message_bits
+from fedlin.errors import ArgumentError, UnknownError
 from fedlin.matrices import MatrixCompressor
 from fedlin.payloads import paper_bits, symbols
 from fedlin.precision import precision
@@ -114,3 +116,42 @@ def test_the_rounds_counted_are_those_of_the_run() -> None:
     sizes = fedlin.message_sizes(method, problem()).sums()
     expected = 8 * np.cumsum([0, sizes[0][0], sizes[1][0], sizes[1][0]])
     np.testing.assert_array_equal(counts.bits("wire", "up"), expected)
+
+
+METHODS = {
+    "sparse": fedlin.fedlin(uplink=fedlin.innovation(top_k(2))),
+    "dithered": fedlin.adiana(quantize(4), 0.5, 0.5, strong_convexity=0.1),
+    "powers": fedlin.locodl(fedlin.natural(), 0.5, 0.5, strong_convexity=0.1),
+    "matrices": fedlin.fednl(fedlin.low_rank(1, fedlin.cast("float16")), strong_convexity=0.1),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bits_that_follow_from_shapes_are_those_of_the_messages(name: str) -> None:
+    counts = fedlin.count_bits(METHODS[name], problem(), fedlin.Plan(1, 0.01), 2)
+    opening, later = message_bits(METHODS[name], problem())
+    for place, direction in enumerate(("up", "down")):
+        np.testing.assert_array_equal(
+            counts.bits("floats", direction), np.cumsum([0, opening[place], later[place]]), err_msg=name
+        )
+
+
+def test_a_result_takes_the_bits_that_a_reader_chooses() -> None:
+    """A whole count, or the first rounds continued; then plots and comparisons have them."""
+    method, plan = METHODS["sparse"], fedlin.Plan(2, 0.01)
+    run = fedlin.simulate(method, problem(), plan, 6)
+    whole, part = (fedlin.count_bits(method, problem(), plan, rounds) for rounds in (6, 2))
+    for way in ("wire", "floats"):
+        counted = whole.on(run, way, in_all=True)
+        np.testing.assert_array_equal(counted.bits, whole.bits(way, in_all=True))
+        np.testing.assert_array_equal(part.on(run, way, in_all=True).bits, counted.bits)
+    np.testing.assert_array_equal(whole.on(run, "wire", "both", in_all=True).bits, 8 * run.bytes)
+    assert whole.on(run, "floats").plot(x="bits").get_xlabel() == "bits"
+    target = run.gap[-1]
+    compared = fedlin.compare({"FedLin": whole.on(run, "floats", "up")}, target)
+    assert compared.to_dataframe()["bits"].tolist() == [whole.bits("floats", "up")[-1]]
+    assert "bits" not in fedlin.compare({"FedLin": run}, target).to_dataframe()
+    with pytest.raises(UnknownError, match="count_bits"):
+        run.bits  # noqa: B018
+    with pytest.raises(ArgumentError, match="two or more"):
+        fedlin.count_bits(method, problem(), plan, 1).on(run)

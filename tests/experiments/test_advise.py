@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 import fedlin
 from fedlin.cli import app
 from fedlin.engines.simulation.run import prepare_run
-from fedlin.experiments.advise import predicted
-from fedlin.experiments.build_method import algorithm
+from fedlin.experiments.advise import Advice, Forecast, predicted, recommendation
+from fedlin.experiments.build_method import algorithm, steps
 from fedlin.experiments.candidates import Candidate, candidates, promised
-from fedlin.problems import least_squares, minibatch
+from fedlin.experiments.config import PlanConfig
+from fedlin.problems import least_squares, minibatch, quadratic
 
 EXPERIMENT = """
 rounds = 50
@@ -110,6 +111,22 @@ def test_every_candidate_is_allowed_the_run_it_is_for(share: float, clients: int
         prepare_run(method, exact, plan, 3, seed=0, x0=None, participation=share, weights=None, stop=None)
     assert ("tamuna" in {one.method for one in found}) == (share < 1 and round(share * clients) > 1)
     assert ("marina" in {one.method for one in found}) == (share == 1)
+
+
+def test_every_method_of_the_frontier_is_a_candidate_and_its_lines_can_be_read() -> None:
+    """On clients that differ in smoothness, where GradSkip has something to skip."""
+    problem = quadratic([scale * np.diag([1.0, 9.0]) for scale in (1.0, 1.0, 20.0)], np.ones((3, 2)))
+    found = list(candidates(problem, 1.0))
+    frontier = {"scaffnew", "gradskip", "compressed_scaffnew", "locodl", "diana", "adiana", "ef21", "fednl", "fedsplit"}
+    assert {one.method for one in found} >= frontier
+    assert "fednl_pp" in {one.method for one in candidates(problem, 0.5)}
+    for one in found:
+        told = recommendation(Advice({}, (Forecast(one, 0.5, 1.0, 1.0, 1.0, None),), ()))
+        (read,) = tomllib.loads(told[told.index("[[algorithm]]") :])["algorithm"]
+        plan = PlanConfig(**read.pop("plan"))
+        assert algorithm(read.pop("name"), read)
+        if one.tau is not None:
+            np.testing.assert_array_equal(steps(plan.tau, 3), np.broadcast_to(one.tau, 3))
 
 
 def test_theory_s_rounds_are_those_of_its_bound() -> None:

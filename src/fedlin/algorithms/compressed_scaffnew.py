@@ -89,7 +89,7 @@ def correct(state: MaskedClient, x: Vector, local: Local, clients: int, sparsity
     p = 1 / local.tau.astype(x.dtype)
     pace = clients * (sparsity - 1) / (sparsity * (clients - 1))  # χ
     places = selected(state.column, x.shape[0], sparsity, senders)
-    masked = jnp.zeros_like(x).at[places].set(1, mode="drop")  # q_i
+    masked = jnp.zeros(x.shape, x.dtype).at[places].set(1, mode="drop")  # q_i, on every device what its clients send
     return state.h + p * pace / local.eta * masked * (x - state.sent)
 
 

@@ -94,7 +94,7 @@ def locodl(
         steps = count(local.shared_key)
         second = roll(SecondModel(before.x + pace * mean, before.v + dual * mean), local.eta, steps)
         # ∇f_i(x) - νx as a pull of strength -ν towards zero.
-        x = local.descend(x, shift=-u, pull=-weight(x), center=jnp.zeros_like(x), steps=steps)
+        x = local.descend(x, shift=-u, pull=-weight(x), center=jnp.zeros(x.shape, x.dtype), steps=steps)
         payload = compressor.encode(encoding_key(compressor, local, local.key), x - second.x)
         return LocodlClient(x, u, second, payload.decode()), payload
 

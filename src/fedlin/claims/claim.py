@@ -20,6 +20,7 @@ from fedlin.claims.common.wrong_methods import EXCLUDED, MethodFactory, wrong_me
 from fedlin.core import Method
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Figure
+from fedlin.report.text_table import TextTable
 from fedlin.report.verdict import Notice, Row, Verdict
 
 T = TypeVar("T")
@@ -103,6 +104,7 @@ class Outcome:
     held: int = 1
     draws: int = 1
     figures: tuple[Figure, ...] = ()
+    tables: tuple[TextTable, ...] = ()
     findings: tuple[str, ...] = ()
     skipped: str = ""
 
@@ -191,6 +193,7 @@ class Claim:
             should_hold=self.should_hold,
             skipped=outcome.skipped,
             figures=outcome.figures,
+            tables=outcome.tables,
             findings=outcome.findings,
             seconds=seconds,
             error=error,

@@ -112,7 +112,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     if len(files) == 1:
         return files[0]
     with _whole(archive) as part:
-        np.savez_compressed(part, X=_idx(files[0]), y=_idx(files[1]))
+        np.savez_compressed(part, X=idx_rows(files[0]), y=idx_rows(files[1]))
     return archive
 
 
@@ -162,7 +162,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def idx_rows(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """The bytes of a gzipped IDX file, a row an image: two zeros, the type, the number of axes, their lengths."""
     content = gzip.decompress(path.read_bytes())
     axes = content[3]

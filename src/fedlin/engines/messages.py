@@ -12,7 +12,7 @@ from fedlin.core import Algorithm, Message, Method, MethodPhase
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
 from fedlin.errors import ArgumentError
-from fedlin.payloads import Size, size
+from fedlin.payloads import Size, paper_bits, size
 from fedlin.precision import precision
 from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
@@ -72,6 +72,34 @@ def message_sizes(algorithm: Method, problem: Problem) -> RoundSize:
     >>> fedlin.message_sizes(fedlin.fedlin(uplink=fedlin.top_k(10)), problem).later[0].up
     Size(values=80, indices=10)
     """
+    shapes = _shapes(algorithm, problem)
+    return RoundSize(_measure(shapes.opening), _measure(shapes.later))
+
+
+def message_bits(algorithm: Algorithm[Any, Any], problem: Problem) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bits of one client as most papers count them, up and down, in the first round and in a later one.
+
+    Args:
+        algorithm: The method.
+        problem: The problem, whose dimension fixes the sizes.
+
+    Returns:
+        (up, down) of the first round, and of every later one.
+
+    >>> import fedlin
+    >>> problem = fedlin.problems.least_squares(clients=2, dim=20, samples=30)
+    >>> message_bits(fedlin.ef21(fedlin.top_k(2)), problem)  # 20 floats, then 2 with indices of 5 bits; the model down
+    ((640.0, 640.0), (74.0, 640.0))
+    """
+    shapes = _shapes(algorithm, problem)
+    opening, later = (
+        (sum(paper_bits(phase.up) for phase in phases), sum(paper_bits(phase.down) for phase in phases))
+        for phases in (shapes.opening, shapes.later)
+    )
+    return opening, later
+
+
+def _shapes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundShapes:
     instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm")
     instance_of("problem", problem, Problem, "a fedlin Problem")
     algorithm.check(problem.dim)
@@ -79,26 +107,25 @@ def message_sizes(algorithm: Method, problem: Problem) -> RoundSize:
     shapes = tuple((leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves)
     program = ClientProgram(problem.objective, problem.sampling)
     with precision(problem.dtype):
-        return _round_size(algorithm, program, tree, shapes, problem.dim, problem.dtype)
+        return _traced(algorithm, program, tree, shapes, problem.dim, problem.dtype)
 
 
 @cache
-def _round_size(
+def _traced(
     algorithm: Method,
     program: ClientProgram,
     tree: Any,
     shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
     dim: int,
     dtype: np.dtype[Any],
-) -> RoundSize:
+) -> RoundShapes:
     # Kept, since tracing costs milliseconds and the runs of a batch all ask the same.
     numbers = {} if algorithm.recipe is None else dict(algorithm.recipe.numbers)
     if algorithm.recipe is not None and None in numbers.values():  # shapes do not depend on it: any number will do
         given = {name: 1.0 if value is None else value for name, value in numbers.items()}
         algorithm = algorithm.recipe.with_numbers(given)
     own = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])  # type: ignore[no-untyped-call]
-    traced = trace_rounds(algorithm, program, own, dim, dtype)
-    return RoundSize(_measure(traced.opening), _measure(traced.later))
+    return trace_rounds(algorithm, program, own, dim, dtype)
 
 
 def _measure(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:

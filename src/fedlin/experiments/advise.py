@@ -28,7 +28,7 @@ from fedlin.experiments.config import TuningConfig
 from fedlin.experiments.prepare import PreparedRun
 from fedlin.experiments.tune import Trial, search, trial
 from fedlin.plan import Plan
-from fedlin.report.comparison_page import TextTable
+from fedlin.report.text_table import TextTable
 from fedlin.result import Result, first, log_line
 
 PILOT = (60, 600)  # rounds at least and at most; κ of them in between, by when the fast directions are done
@@ -261,11 +261,15 @@ def recommendation(advice: Advice) -> str:
     step = f"eta = {best.step:g}" if candidate.one_step_size else f"eta_bar = {best.step:g}"
     if candidate.certified:
         step = 'eta = "certified"'
-    tau = [] if candidate.tau is None else [f"tau = {candidate.tau}"]
+    tau = [] if candidate.tau is None else [f"tau = {_steps(candidate.tau)}"]
     lines = ["[[algorithm]]", f'name = "{candidate.method}"']
     lines += [f"{name} = {_toml(value)}" for name, value in candidate.arguments.items()]
     lines += [f"plan = {{ {', '.join([*tau, step])} }}"]
     return f"Use {candidate.label}: {candidate.why}.\n\n" + "\n".join(lines)
+
+
+def _steps(tau: int | tuple[int, ...]) -> str:
+    return str(tau) if isinstance(tau, int) else f"{{ each = {list(tau)} }}"
 
 
 def _toml(value: object) -> str:

@@ -12,6 +12,8 @@ from fedlin.problems.problem import Problem
 from fedlin.theory.accelerated_steps import (
     adiana_probability,
     compressed_scaffnew,
+    gradskip,
+    gradskip_probability,
     locodl_pace,
     locodl_probability,
     tamuna,
@@ -20,7 +22,7 @@ from fedlin.theory.certified_steps import certified_factors
 
 
 class Candidate(NamedTuple):
-    """A method with its arguments; `tau` where it takes its own number of local steps instead of the plan's.
+    """A method with its arguments; `tau` where it takes its own numbers of local steps instead of the plan's.
 
     A `certified` one takes the certified step, and one with a `step` that one; no other is sought.
     """
@@ -28,7 +30,7 @@ class Candidate(NamedTuple):
     method: str
     arguments: dict[str, Any]
     why: str
-    tau: int | None = None
+    tau: int | tuple[int, ...] | None = None  # one for all clients, or one for each
     alias: str = ""
     certified: bool = False
     step: float | None = None
@@ -95,11 +97,12 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
             f"{k} of {problem.dim} entries up in half precision, five bits an entry down",
             alias=f"fedlin, {k} up",
         )
-    k = max(1, problem.dim // 20)
-    if k < problem.dim:
-        sent = {"compressor": f"rand_k({k}, unbiased=True)", "probability": k / problem.dim}
-        why = f"changes of {k} of {problem.dim} entries up, and whole gradients as often as they cost as much"
-        yield Candidate("marina", sent, why, tau=1, alias=f"marina, {k} up")
+    few = max(1, problem.dim // 20)
+    yield Candidate("ef21", {"compressor": f"top_k({few})"}, f"the {few} largest changes of a gradient", tau=1)
+    if few < problem.dim:
+        sent = {"compressor": f"rand_k({few}, unbiased=True)", "probability": few / problem.dim}
+        why = f"changes of {few} of {problem.dim} entries up, and whole gradients as often as they cost as much"
+        yield Candidate("marina", sent, why, tau=1, alias=f"marina, {few} up")
     if kappa is not None:
         yield from _accelerated(problem, kappa)
 
@@ -123,6 +126,11 @@ def _accelerated(problem: Problem, kappa: float) -> Iterator[Candidate]:
         sent = {"probability": locodl_probability(problem, omega), "pace": locodl_pace(problem, omega)}
         why = "local steps and an exponent for each entry, √κ rounds"
         yield Candidate("locodl", {"compressor": "natural()", **sent}, why, tau=1, alias="locodl, natural()")
+        each = gradskip(problem).tau
+        if np.min(each) < np.max(each):
+            why = f"as scaffnew, but well conditioned clients rest: {np.min(each)} to {np.max(each)} gradients"
+            shared_coin = {"probability": gradskip_probability(problem)}
+            yield Candidate("gradskip", shared_coin, why, tau=tuple(map(int, each)), alias="gradskip")
     sparsity = max(2, clients // _SHARE)
     if sparsity < clients and np.ptp(problem.weights) == 0:
         tau = int(compressed_scaffnew(problem, sparsity).tau)
@@ -130,13 +138,18 @@ def _accelerated(problem: Problem, kappa: float) -> Iterator[Candidate]:
         why = f"each entry from {sparsity} of {clients} clients, √κ rounds"
         yield Candidate("compressed_scaffnew", shared, why, tau=tau, alias="compressed_scaffnew")
     levels = ceil(sqrt(problem.dim))  # at which ω is 1
-    dithered = {"compressor": f"quantize({levels})", "alpha": 0.5, "probability": adiana_probability(problem, 1.0)}
+    dithered = {"compressor": f"quantize({levels})", "alpha": 0.5}
+    yield Candidate("diana", dithered, "dithered changes of gradients", tau=1, alias=f"diana, {levels} levels")
+    moving = {**dithered, "probability": adiana_probability(problem, 1.0)}
     yield Candidate(
-        "adiana", dithered, "momentum on dithered gradients, √κ rounds", tau=1, alias=f"adiana, {levels} levels"
+        "adiana", moving, "momentum on dithered gradients, √κ rounds", tau=1, alias=f"adiana, {levels} levels"
     )
     if _has_hessians(problem):
         search = {**_RANK, "line_search": True}
         yield Candidate("fednl", search, "Newton's method on Hessians learned by rank 1", 1, "fednl, rank 1", step=1.0)
+        half = {"compressor": "low_rank(1, cast('float16'))", "uplink": "innovation(cast('float16'))"}
+        yield Candidate("fednl", half, "the same in half precision, from near x*", 1, "fednl, float16", step=1.0)
+        yield Candidate("fedsplit", {}, "proximal steps, √κ rounds", tau=1)
 
 
 _DOWN = dict.fromkeys(("downlink", "model_downlink"), "innovation(quantize(15))")

@@ -12,8 +12,9 @@ from fedlin.experiments.compare_tests import client_table, held_out_figure, held
 from fedlin.experiments.planned_runs import PlannedRun
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.privacy import promise
-from fedlin.report.comparison_page import Chapter, TextTable, write_comparison
+from fedlin.report.comparison_page import Chapter, write_comparison
 from fedlin.report.figure import Figure
+from fedlin.report.text_table import TextTable
 from fedlin.result import Result
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedlin.columns import column
 from fedlin.comparison import method_curve
-from fedlin.report.comparison_page import TextTable
 from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.text_table import TextTable
 from fedlin.result import Result
 
 Reports = Mapping[str, Sequence[Mapping[str, Any]]]  # of every method, one a seed, as stored with its runs

@@ -10,21 +10,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedlin.report.figure import Figure
-from fedlin.report.frame import frame, picture, settings, table
+from fedlin.report.frame import frame, picture, settings, table, titled_table
 from fedlin.report.page import write_page
+from fedlin.report.text_table import TextTable
 
 LEAD = "What each method costs to reach each target, counted in rounds, bytes, gradient calls and seconds."
-
-LONG = 24  # rows from which a table is folded away
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """Text in rows and columns; the first column names the row."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -65,19 +55,11 @@ def _chapter(chapter: Chapter, pictures: bool, headed: bool) -> str:
         f"<h3>{escape(costs.title)}</h3>{table(costs.heads, costs.rows)}",
         *(picture(figure, f"{chapter.id}-{figure.name}", pictures) for figure in chapter.figures),
         *(_image(caption, png) for caption, png in chapter.images.items()),
-        *(_table(one) for one in others),
+        *(titled_table(one) for one in others),
     ]
     content = "\n".join(filter(None, parts))
     heading = f"<h2>{escape(chapter.title)}</h2>\n" if headed else ""
     return f'<section>{heading}<article id="{chapter.id}">\n{content}\n</article></section>'
-
-
-def _table(content: TextTable) -> str:
-    """A table under its title; a long one is folded away."""
-    body = table(content.heads, content.rows)
-    if len(content.rows) > LONG:
-        return f"<details><summary>{escape(content.title)}</summary>{body}</details>"
-    return f"<h3>{escape(content.title)}</h3>{body}"
 
 
 def _image(caption: str, png: bytes) -> str:

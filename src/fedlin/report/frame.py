@@ -8,6 +8,9 @@ from string import Template
 
 from fedlin.report.figure import Figure
 from fedlin.report.plotly_figures import plots
+from fedlin.report.text_table import TextTable
+
+LONG = 24  # rows from which a table is folded away
 
 
 def frame(title: str, lead: str, counts: str, *body: str, footer: str) -> str:
@@ -42,6 +45,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "<tr>" + "".join(f"<td{_aligned(i)}>{escape(one)}</td>" for i, one in enumerate(row)) + "</tr>" for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def titled_table(content: TextTable) -> str:
+    """A table under its title; a long one is folded away.
+
+    >>> titled_table(TextTable("costs", ("method", "rounds"), (("fedlin", "12"),)))[:14]
+    '<h3>costs</h3>'
+    """
+    body = table(content.heads, content.rows)
+    if content.folded or len(content.rows) > LONG:
+        return f"<details><summary>{escape(content.title)}</summary>{body}</details>"
+    return f"<h3>{escape(content.title)}</h3>{body}"
 
 
 def _aligned(column: int) -> str:

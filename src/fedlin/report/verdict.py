@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fedlin.report.figure import Figure
+from fedlin.report.text_table import TextTable
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Verdict:
     draws: int = 1
     should_hold: bool = True
     figures: tuple[Figure, ...] = ()
+    tables: tuple[TextTable, ...] = ()
     findings: tuple[str, ...] = ()
     seconds: float = 0.0
     section: str = ""
@@ -124,11 +126,14 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON; a picture is present by its name alone."""
-        data = {name: value for name, value in vars(self).items() if name not in ("rows", "figures", "notices")}
+        data = {
+            name: value for name, value in vars(self).items() if name not in ("rows", "figures", "tables", "notices")
+        }
         return data | {
             "notices": [asdict(one) for one in self.notices],
             "rows": [asdict(row) for row in self.rows],
             "figures": [figure.name for figure in self.figures],
+            "tables": [asdict(table) for table in self.tables],
             "holds": self.holds,
             "outcome": self.outcome,
             "judgement": self.judgement,

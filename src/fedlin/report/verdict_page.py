@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from fedlin.report.figure import Figure
-from fedlin.report.frame import frame, picture, settings
+from fedlin.report.frame import frame, picture, settings, titled_table
 from fedlin.report.notices import listing, matrix
 from fedlin.report.verdict import Row, Verdict
 
@@ -95,6 +95,7 @@ def _article(verdict: Verdict, pictures: bool) -> str:
         f"<p>Skipped: {escape(verdict.skipped)}.</p>" if verdict.skipped else "",
         settings(verdict.setting),
         _rows(verdict.rows) if verdict.rows else "",
+        *map(titled_table, verdict.tables),
         listing(verdict),
         *(picture(figure, stem(verdict, figure), pictures) for figure in verdict.figures),
         f"<pre>{escape(rerun)}</pre>",

@@ -41,13 +41,16 @@ def workloads() -> dict[str, Any]:
         "surveyed within a round": (fedlin.fedlin(), logistic, {"participation": half, "weights": TAU}),
         "a cohort that cannot be shared": (fedlin.fedavg(), logistic, {"participation": 3 / 8, "layout": "client"}),
         "noise": (fedlin.fedavg(), problems.minibatch(logistic, 4), {"participation": 0.5}),
+        "masks by number": (fedlin.compressed_scaffnew(CLIENTS, 3), logistic, {"plan": Plan(2, 0.05)}),
+        "a second model": (fedlin.locodl(fedlin.natural(), 0.5, 0.5), logistic, {"plan": Plan(1, 0.05)}),
         "uploads gathered": (fedlin.fedlin(), logistic, {"aggregate": fedlin.aggregation.multi_krum(2)}),
     }
 
 
 def play(name: str, **rest: Any) -> fedlin.Result:
     algorithm, problem, options = workloads()[name]
-    return fedlin.simulate(algorithm, problem, Plan(TAU, 0.05), 12, seed=3, **options, **rest)
+    plan = options.pop("plan", Plan(TAU, 0.05))
+    return fedlin.simulate(algorithm, problem, plan, 12, seed=3, **options, **rest)
 
 
 STEPS = (0.05, 0.04, 0.03, 0.02, 0.01, 40.0)  # the last diverges, and ends before the others

@@ -3,7 +3,7 @@
 Vectors are rounded to float32 or float16. Of a VALUE, such as a model, the difference to what the receiver knows
 travels (`fedlin.innovation` of `fedlin.cast`); a CHANGE, which its receiver adds up, travels with what rounding took
 from the ones before (`fedlin.error_feedback`). Both vanish as a method converges, and with them what rounding takes.
-What a method compresses itself, and single numbers, travel as they are.
+What a method compresses itself, matrices and single numbers, travel as they are.
 """
 
 from dataclasses import replace
@@ -131,7 +131,7 @@ def narrow(method: Method, dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...])
 
 
 def _is_vector(node: Any) -> bool:
-    return is_payload(node) or jnp.ndim(node) == 1
+    return len(jax.eval_shape(node.decode).shape if is_payload(node) else jnp.shape(node)) == 1
 
 
 def _put(known: tuple[Known, ...], number: int, value: Known) -> tuple[Known, ...]:

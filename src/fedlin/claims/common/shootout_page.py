@@ -1,0 +1,117 @@
+"""What the shoot-out shows: who wins which column, what every target cost every method, and who is on the frontier."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedlin.claims.common.spending import LINKS, TARGETS, Array, Spending, bits_unit, seconds_unit
+from fedlin.report.figure import Curve, Panel
+from fedlin.report.text_table import TextTable
+
+Runs = Mapping[str, Spending]  # by method
+TO = 1e-10  # the target that decides
+CONVENTIONS = {"floats": "papers", "wire": "wire", "coded": "coded"}
+BITS = bits_unit("floats", "both")
+# Every column by its unit.
+HEADS = (
+    {"rounds": "rounds"}
+    | {bits_unit(way, "up"): f"bits up, {name}" for way, name in CONVENTIONS.items()}
+    | {bits_unit(way, "both"): f"bits in all, {name}" for way, name in CONVENTIONS.items()}
+    | {"gradients": "gradients"}
+    | {seconds_unit(rate): f"s at {rate} Mbit/s" for rate in LINKS}
+)
+
+
+def ranking(runs: Runs, unit: str = BITS, target: float = TO) -> list[tuple[float, str]]:
+    """Methods that come to the target by what they spend, the least first."""
+    costs = ((run.at(target, unit), name) for name, run in runs.items())
+    return sorted(pair for pair in costs if np.isfinite(pair[0]))
+
+
+def winners_table(problem: str, runs: Runs) -> TextTable:
+    """Who needs least of what to each target."""
+    rows = [(head, *(_winner(runs, unit, target) for target in TARGETS)) for unit, head in HEADS.items()]
+    return TextTable(f"{problem}: who needs least", ("", *(f"to {target:g}" for target in TARGETS)), tuple(rows))
+
+
+def _winner(runs: Runs, unit: str, target: float) -> str:
+    found = ranking(runs, unit, target)
+    if not found:
+        return "nobody"
+    least = found[0][0]
+    names = [name for cost, name in found if cost == least]
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{others} ({_number(least)})"
+
+
+def costs_tables(problem: str, runs: Runs, chosen: Mapping[str, Mapping[str, str]]) -> Sequence[TextTable]:
+    """What each target cost each method, the fewest bits in all first; all but the one that decides folded away."""
+    return [
+        _costs_table(problem, runs, chosen, target) for target in sorted(TARGETS, key=lambda one: (one != TO, -one))
+    ]
+
+
+def _costs_table(problem: str, runs: Runs, chosen: Mapping[str, Mapping[str, str]], target: float) -> TextTable:
+    def row(name: str) -> tuple[str, ...]:
+        label = f"{name} ({chosen[name]['variant']}; step {_fraction(float(chosen[name]['multiple']))})"
+        costs = [runs[name].at(target, unit) for unit in HEADS]
+        if not np.isfinite(costs[0]):
+            return (
+                label,
+                f"gap {np.nanmin(runs[name].run.gap):.1e} in {runs[name].run.rounds}",
+                *[""] * (len(HEADS) - 1),
+            )
+        return (label, *map(_number, costs))
+
+    ordered = sorted(runs, key=lambda name: (runs[name].at(target, BITS), float(np.nanmin(runs[name].run.gap))))
+    title = f"{problem}: cost of a gap of {target:g}"
+    return TextTable(title, ("method", *HEADS.values()), tuple(map(row, ordered)), folded=target != TO)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _fraction(multiple: float) -> str:
+    return f"{multiple:g}" if multiple >= 1 else f"1/{1 / multiple:g}"
+
+
+def ahead(problem: str, runs: Runs, reference: Runs) -> str:
+    """Who needs the fewest bits in all, who comes next, and where the best on the reference problem stands."""
+    found = ranking(runs)
+    if not found:
+        return f"{problem}: no method comes to {TO:g}."
+    (least, winner), *rest = found
+    sentence = f"{problem}: {winner} takes the fewest bits in all to {TO:g}, {_number(least)} a client as papers count"
+    sentence += f" in {_number(runs[winner].at(TO, 'rounds'))} rounds"
+    if rest:
+        cost, second = rest[0]
+        sentence += (
+            f"; {second} comes next with × {cost / least:.2f} in {_number(runs[second].at(TO, 'rounds'))} rounds"
+        )
+    best = ranking(reference)
+    places = [name for _, name in found]
+    if best and best[0][1] != winner and best[0][1] in runs:
+        name = best[0][1]
+        where = f"is number {places.index(name) + 1} of {len(places)}" if name in places else "does not come there"
+        sentence += f". {name}, the best elsewhere, {where}"
+    return sentence + "."
+
+
+def pareto(problem: str, runs: Runs, unit: str) -> Panel:
+    """Bits in all against rounds or gradients, a mark a method; a line joins those that no other beats in both."""
+    x, y = (np.array([run.at(TO, of) for run in runs.values()]) for of in (BITS, unit))
+    marks = [Curve(name, x[i : i + 1], y[i : i + 1], kind="points") for i, name in enumerate(runs)]
+    ylabel = {"rounds": "rounds", "gradients": "gradients of a client"}[unit]
+    return Panel(problem, "bits up and down, a client", ylabel, (*marks, _stairs(x, y)), xscale="log")
+
+
+def _stairs(x: Array, y: Array) -> Curve:
+    best = np.inf
+    corners: list[tuple[float, float]] = []
+    for place in np.lexsort((y, x)):
+        if np.isfinite(x[place]) and y[place] < best:
+            corners += [(x[place], best)] * bool(corners) + [(x[place], y[place])]
+            best = y[place]
+    line = np.array(corners).reshape(-1, 2)
+    return Curve("nobody beats these in both", line[:, 0], line[:, 1], kind="theory")
