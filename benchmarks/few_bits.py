@@ -5,7 +5,7 @@ NumPy, so that what is not worth shipping can be tried too; the methods that shi
 tests. Bits are those of one client, up and down, as `fedlin.count_bits` counts in the way "floats". Every variant runs
 with every setting of its grid, and the one with the fewest bits counts.
 
-    python -m benchmarks.few_bits     writes benchmarks/results/few_bits.json; about ten minutes
+    python -m benchmarks.few_bits     writes benchmarks/results/few_bits.json; what is stored is not run again
 """
 
 import json
@@ -21,12 +21,15 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.special import expit
 
+import fedlin
 from fedlin.claims.common.published import dealt_a9a
+from fedlin.result import first
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "few_bits.json"
 GOALS = (1e-4, 1e-6, 1e-10)  # f - f*
 MOST = 1500  # rounds
+SLOWEST = 1e3  # the largest κ that FedLin by itself is tried at
 WHOLE = 32  # bits of a number that is not compressed
 
 
@@ -35,7 +38,7 @@ class Regression:
 
     def __init__(self, X: Array, y: Array, l2: float, minimizer: Array) -> None:
         self.clients, self.rows, self.dim = X.shape
-        self.l2, self.minimizer = l2, minimizer
+        self.given, self.l2, self.minimizer = (X, y), l2, minimizer
         signed = X * y[..., None]
         self.blocks = sparse.block_diag([sparse.csr_matrix(part) for part in signed], format="csr")
         self.blocks_transposed = self.blocks.T.tocsr()
@@ -176,7 +179,9 @@ class Accelerator:
         return np.asarray(move - (of_points + of_moves) @ weights)
 
 
-def run(problem: Regression, variant: Variant, start: Array, goals: tuple[float, ...] = GOALS) -> Outcome:
+def run(
+    problem: Regression, variant: Variant, start: Array, goals: tuple[float, ...] = GOALS, most: int = MOST
+) -> Outcome:
     """Rounds until the last goal, or the most there are."""
     up_g, down_g, up_x, down_x = variant.uplink, variant.downlink, variant.model_uplink, variant.model_downlink
     d, x = problem.dim, start
@@ -186,7 +191,7 @@ def run(problem: Regression, variant: Variant, start: Array, goals: tuple[float,
     ratio = problem.l2 / (problem.l2 + variant.pull)  # q of Catalyst
     spent = np.zeros(2)  # up, down
     found: list[tuple[int, float, float] | None] = [None] * len(goals)
-    for t in range(MOST):
+    for t in range(most):
         own = problem.grads(x) + variant.pull * (x - center)
         if t % variant.every == 0:
             full = t == 0 and variant.opens_in_full
@@ -253,11 +258,12 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
         yield "Nesterov's momentum, 8 bits", words, Variant(tau, step, momentum=beta, **all_four(nearest(8)))
         yield "Momentum that restarts itself", words, Variant(tau, step, momentum="restart")
         yield "Anderson's acceleration, 5 rounds", words, Variant(tau, step, momentum="anderson")
-    for pull, inner in product((0.01, 0.03), (3, 6)):
+    for pull, inner in product((0.03, 0.1, 0.3), (2, 5)):
         words = f"λ = {pull:g}, {inner} rounds a centre, 10 steps, η̄ = 4/L"
         yield "Catalyst", words, Variant(10, 4.0, pull=pull, inner=inner)
     for tau in (100, 300, 1000, 3000):
         yield "Many local steps", f"{tau} steps of 1/L", Variant(tau, float(tau))
+        yield "Many local steps, 8 bits", f"{tau} steps of 1/L", Variant(tau, float(tau), **all_four(nearest(8)))
     for tau, step in ((1, 0.8), (2, 0.55)):
         words = f"{tau} Newton steps, η = {step:g}"
         yield "Newton's local steps", words, Variant(tau, step, newton=True)
@@ -302,15 +308,93 @@ def all_four(encoding: Encoding) -> dict[str, Encoding]:
     return dict.fromkeys(("uplink", "downlink", "model_uplink", "model_downlink"), encoding)
 
 
+def shipped() -> Iterator[tuple[str, str, Outcome]]:
+    """The methods of the package, as its engine runs them, and the second-order method to beat."""
+    problem = dealt_a9a()
+    assert problem is not None
+    newton, start = fedlin.Plan(1, 1.0), problem.minimizer + 0.1
+    rank, narrow = fedlin.low_rank(1), fedlin.cast("float16")
+    rank_narrow = fedlin.low_rank(1, narrow)
+    learned = fedlin.fednl(
+        rank_narrow, start=narrow, uplink=fedlin.innovation(narrow), strong_convexity=problem.strong_convexity
+    )
+    yield "FedNL, rank 1", "step 1", _played(fedlin.fednl(rank), newton, problem, start)
+    yield "FedNL, rank 1, half precision", "step 1", _played(learned, newton, problem, start)
+    for tau, bits in product((1, 2), (16, 8, 7, 6)):
+        encoder = narrow if bits == 16 else fedlin.nearest(2 ** (bits - 1) - 1)
+        rest = dict.fromkeys(("downlink", "model_uplink", "model_downlink"), fedlin.plain(encoder))
+        method = fedlin.fedlin_newton(uplink=fedlin.innovation(encoder), **rest)
+        plan = fedlin.theory.fedlin_newton(problem, tau, start)
+        words = f"{tau} Newton steps, η = {float(plan.eta):.3f}, {bits} bits"
+        yield "fedlin_newton at the steps of its theory", words, _played(method, plan, problem, start)
+
+
+def _played(method: Any, plan: fedlin.Plan, problem: Any, start: Array) -> Outcome:
+    """What the engine's run came to; from the second round on all messages have one size."""
+    ran = fedlin.simulate(method, problem, plan, 60, x0=start, stop=fedlin.Stop(gap=GOALS[-1]), iterates=False)
+    counts = fedlin.count_bits(method, problem, plan, 2, x0=start)
+    rounds = [first(ran.gap, goal) for goal in GOALS]
+
+    def spent(direction: str) -> list[int | None]:
+        _, one, two = counts.bits("floats", direction)
+        return [None if t is None else int(one + (two - one) * (t - 1)) for t in rounds]
+
+    return Outcome(rounds, spent("up"), spent("both"))
+
+
+@cache
+def scaled_problem(kappa: float, draw: int) -> Regression:
+    """20 clients of 100 rows with centres and truths of their own; 20 features of sizes from 1 to √10/κ, l2 = L/κ."""
+    source = np.random.default_rng(draw)
+    clients, rows, dim = 20, 100, 20
+    X = source.standard_normal((clients, rows, dim)) + 0.3 * source.standard_normal((clients, 1, dim))
+    X *= np.logspace(0, -0.5 * np.log10(kappa / 10), dim)
+    truth = source.standard_normal(dim) + 0.3 * source.standard_normal((clients, 1, dim))
+    y = np.where(source.random((clients, rows)) < expit(np.sum(X * truth, axis=-1)), 1.0, -1.0)
+    l2 = float(np.linalg.norm(X.reshape(-1, dim), 2) ** 2 / (4 * clients * rows * (kappa - 1)))
+    return Regression(X, y, l2, fedlin.problems.logistic(X, y, l2=l2).minimizer)
+
+
+def against_kappa() -> Iterator[dict[str, Any]]:
+    """Rounds and bits to 10⁻¹⁰ of the first gap, as κ grows; half precision, steps of the methods' theories."""
+    for kappa, draw in product((1e2, 1e3, 1e4, 1e5), range(3)):
+        problem = scaled_problem(kappa, draw)
+        start = np.zeros(problem.dim)
+        spread = fedlin.theory.fedlin_newton(fedlin.problems.logistic(*problem.given, l2=problem.l2))
+        goals = (1e-10 * problem.gap(start),)
+        tried = {
+            "FedLin": Variant(5, 1.0),
+            "FedLin with momentum": Variant(5, 1.0, momentum=momentum_of(kappa, 1 - (1 - 1 / 5) ** 5)),
+            "FedLin with Newton's steps": Variant(1, float(spread.eta), newton=True, opens_in_full=False),
+        }
+        for name, variant in tried.items():
+            if name == "FedLin" and kappa > SLOWEST:
+                continue
+            outcome = run(problem, variant, start, goals, most=40_000)
+            print(kappa, draw, name, outcome.rounds, outcome.bits, flush=True)
+            yield {"kappa": kappa, "draw": draw, "method": name, "rounds": outcome.rounds[0], "bits": outcome.bits[0]}
+
+
 def main() -> None:
-    """Run them all and store what came out."""
+    """Run what has not been run yet, and store what came out."""
     problem = authors_problem()
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = {(row["variant"], row["setting"]): row for row in stored.get("runs", [])}
     start, rows = problem.minimizer + 0.1, []
     for name, setting, variant in variants(problem.smoothness / problem.l2):
-        outcome = run(problem, variant, start)
-        print(name, setting, outcome.rounds, outcome.bits, flush=True)
-        rows.append({"variant": name, "setting": setting, **outcome._asdict()})
-    RESULTS.write_text(json.dumps({"goals": GOALS, "most": MOST, "runs": rows}, indent=1, ensure_ascii=False) + "\n")
+        if (name, setting) not in known:
+            known[name, setting] = _row(name, setting, run(problem, variant, start))
+        rows.append(known[name, setting])
+    found: dict[str, Any] = {"goals": GOALS, "most": MOST, "kappa of a9a": problem.smoothness / problem.l2}
+    found |= {"spread of a9a": fedlin.theory.curvature_spread(dealt_a9a(), start), "runs": rows}
+    found["shipped"] = stored.get("shipped") or [_row(*one) for one in shipped()]
+    found["kappa"] = stored.get("kappa") or list(against_kappa())
+    RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def _row(name: str, setting: str, outcome: Outcome) -> dict[str, Any]:
+    print(name, setting, outcome.rounds, outcome.bits, flush=True)
+    return {"variant": name, "setting": setting, **outcome._asdict()}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from fedlin.theory.accelerated_steps import (
     tamuna,
 )
 from fedlin.theory.certified_steps import certified_factors
+from fedlin.theory.curvature_steps import fedlin_newton
 
 
 class Candidate(NamedTuple):
@@ -145,6 +146,12 @@ def _accelerated(problem: Problem, kappa: float) -> Iterator[Candidate]:
         "adiana", moving, "momentum on dithered gradients, √κ rounds", tau=1, alias=f"adiana, {levels} levels"
     )
     if _has_hessians(problem):
+        for words, encoder in (("half precision", "cast('float16')"), ("eight bits an entry", "nearest(127)")):
+            links = {"uplink": f"innovation({encoder})", "downlink": f"plain({encoder})"}
+            links |= dict.fromkeys(("model_uplink", "model_downlink"), f"plain({encoder})")
+            step = float(fedlin_newton(problem).eta)
+            why = f"Newton's steps by each client's own curvature, {words}"
+            yield Candidate("fedlin_newton", links, why, 1, f"fedlin_newton, {words}", step=step)
         search = {**_RANK, "line_search": True}
         yield Candidate("fednl", search, "Newton's method on Hessians learned by rank 1", 1, "fednl, rank 1", step=1.0)
         half = {"compressor": "low_rank(1, cast('float16'))", "uplink": "innovation(cast('float16'))"}
