@@ -26,11 +26,11 @@ AGREE = 1e-9  # of the largest gradient
 FEWEST = 4  # standard deviations by which a share of coins may be off
 
 
-class Case(NamedTuple):
+class Family(NamedTuple):
     """A family of problems, and what is sent on it."""
 
     name: str
-    family: Sequence[Problem]
+    problems: Sequence[Problem]
     compressor: Compressor
     omega: float
     probability: float
@@ -39,7 +39,7 @@ class Case(NamedTuple):
     linear: bool  # whether f has a μ
 
 
-def _cases(setting: Setting) -> list[Case]:
+def _cases(setting: Setting) -> list[Family]:
     numbers = instances.draws(setting)
     quadratics = [instances.even_quadratics(n, KAPPA, flat=5, pull=300) for n in numbers]
     wavy, bent = (
@@ -47,9 +47,9 @@ def _cases(setting: Setting) -> list[Case]:
         [instances.small_logistic(n, nonconvex=BENT) for n in numbers],
     )
     few, far, long = rand_k(KEPT, unbiased=True), np.full(10, 3.0), setting.rounds
-    flat = Case("quadratics of rank 7 in d = 12", quadratics, few, 12 / KEPT - 1, KEPT / 12, long or 100, None, True)
-    wave = Case("x² + 3 sin²x + c_i x", wavy, natural(), 1 / 8, 0.2, long or 8000, np.array([6.0]), True)
-    bend = Case(f"logistic regression, λ = {BENT:g}", bent, few, 10 / KEPT - 1, KEPT / 10, long or 300, far, False)
+    flat = Family("quadratics of rank 7 in d = 12", quadratics, few, 12 / KEPT - 1, KEPT / 12, long or 100, None, True)
+    wave = Family("x² + 3 sin²x + c_i x", wavy, natural(), 1 / 8, 0.2, long or 8000, np.array([6.0]), True)
+    bend = Family(f"logistic regression, λ = {BENT:g}", bent, few, 10 / KEPT - 1, KEPT / 10, long or 300, far, False)
     return setting.pick([flat, wave, bend], [flat, bend])  # each costs a program of its own
 
 
@@ -70,7 +70,7 @@ def check(setting: Setting) -> Outcome:
     for case in _cases(setting):
         method = setting.tested(algorithms.marina(case.compressor, case.probability))
         ratios, strays, shares, curves = [], [], [], []
-        for problem in case.family:
+        for problem in case.problems:
             plan = theory.marina(problem, case.omega, case.probability)
             runs = simulate_many(
                 method, [problem] * SEEDS, plan, case.rounds, seeds=list(range(SEEDS)), x0=case.x0, iterates=True
@@ -111,7 +111,7 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _against_bound(case: Case, problem: Problem, plan: Plan, runs: Sequence[Result]) -> tuple[Array, Array]:
+def _against_bound(case: Family, problem: Problem, plan: Plan, runs: Sequence[Result]) -> tuple[Array, Array]:
     """What the theory bounds, a mean over the seeds, and its bound, from the first round on."""
     if case.linear:
         gap = stack(runs, "gap", case.rounds).mean(axis=0)
