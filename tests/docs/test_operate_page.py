@@ -1,9 +1,11 @@
 """The operator's handbook says what was measured, and its commands and units are those that there are."""
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -63,3 +65,17 @@ def test_systemd_understands_the_units(unit: Path, tmp_path: Path) -> None:
     done = subprocess.run([analyze, "verify", str(place)], capture_output=True, text=True, check=False, timeout=60)
     said = [line for line in done.stderr.splitlines() if unit.name.split(".")[0] in line]
     assert not said, said
+
+
+def test_the_recipe_of_the_container_copies_what_is_there_and_ends_in_a_command_of_ours() -> None:
+    text = (ROOT / "examples" / "operate" / "Containerfile").read_text(encoding="utf-8")
+    copied = [name for line in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert {"pyproject.toml", "src"} <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)
+    (extra,) = re.findall(r"'/src\[(\w+)\]'", text)
+    assert (
+        extra
+        in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    (entry,) = re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE)
+    assert json.loads(entry) == ["fedlin", "federation", "join", "/kit"]
