@@ -12,9 +12,10 @@ from fedlin.claims.common.entrants import ENTRANTS
 from fedlin.claims.common.kept_runs import kept
 from fedlin.claims.common.narrow import VALUE, narrow
 from fedlin.claims.common.shootout_data import A9A, BATTLES, DIGITS, SPARSE, STIFF, Battle
-from fedlin.claims.common.shootout_page import BITS, HEADS, ahead, costs_tables, pareto, ranking, winners_table
+from fedlin.claims.common.shootout_page import BITS, HEADS, Played, ahead, costs_tables, pareto, ranking, winners_table
 from fedlin.claims.common.spending import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
+from fedlin.claims.frontier import _in_whole_numbers
 from fedlin.experiments.tune import Trial
 from fedlin.result import Result
 
@@ -153,13 +154,21 @@ def test_the_page_says_who_wins_each_column_and_who_never_comes() -> None:
     place = TARGETS.index(1e-10)
     assert winners["rounds"][place] == "few rounds (2)"
     assert winners["bits in all, papers"][place] == "few bits (10)"
-    chosen = {name: {"variant": "whole", "multiple": "0.25"} for name in RUNS}
-    first = costs_tables("demo", RUNS, chosen)[0]
+    first = costs_tables("demo", {name: Played("whole", 0.25, run) for name, run in RUNS.items()})[0]
     assert "1e-10" in first.title
     assert not first.folded
     assert [row[0].split(" (")[0] for row in first.rows] == ["few bits", "beaten", "few rounds", "stalls"]
     assert "1.0e-05" in first.rows[-1][1]
     assert [name for _, name in ranking(RUNS)] == ["few bits", "beaten", "few rounds"]
+
+
+def test_half_precision_that_never_comes_gives_way_to_whole_numbers() -> None:
+    for name, entrant in ENTRANTS.items():
+        variants = tuple(entrant.variants(SMALL))
+        for one in variants:
+            whole = _in_whole_numbers(one, variants)
+            assert (whole is None) == (not one.endswith("half")), (name, one)
+            assert whole is None or (whole in variants and not whole.endswith("half"))
 
 
 def test_a_sentence_says_where_the_ranking_changes() -> None:

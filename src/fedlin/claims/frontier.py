@@ -1,21 +1,32 @@
 """The frontier of few bits and few rounds: every method on four problems, each tuned by one rule."""
 
-from collections.abc import Mapping
+from math import isfinite
 
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import SHORTER, any_fault
-from fedlin.claims.common.entrants import ENTRANTS, Variant
+from fedlin.claims.common.entrants import ENTRANTS
 from fedlin.claims.common.kept_runs import kept
-from fedlin.claims.common.shootout_data import A9A, BATTLES, STIFF, Battle
-from fedlin.claims.common.shootout_page import CONVENTIONS, TO, ahead, costs_tables, pareto, winners_table
-from fedlin.claims.common.spending import LATENCY, SPEED, Spending, bits_unit, play
+from fedlin.claims.common.shootout_data import A9A, BATTLES, STIFF, TUNED_ON, Battle
+from fedlin.claims.common.shootout_page import (
+    BITS,
+    CONVENTIONS,
+    TO,
+    Played,
+    Runs,
+    ahead,
+    costs_tables,
+    pareto,
+    why,
+    winners_table,
+)
+from fedlin.claims.common.spending import LATENCY, SPEED, bits_unit, play
 from fedlin.claims.common.tune_entrants import tuned
 from fedlin.engines.bits import WAYS
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
-BEST = "FedNL, half"  # ours with the fewest bits on a9a
-QUICK = {A9A: ("FedNL", BEST), STIFF: ("Scaffnew", "FedLin, half", "FedNL", BEST)}
+BEST, PUBLISHED = "FedNL, half", "FedNL"  # ours with the fewest bits on a9a, and what it is made from
+QUICK = {A9A: (PUBLISHED, BEST), STIFF: ("Scaffnew", "FedLin, half", PUBLISHED, BEST)}
 SEED = 1  # steps are tuned with seed 0
 CAPTION = (
     "A mark is a method as it was tuned, missing where it does not come there; the line joins those that no other "
@@ -30,28 +41,33 @@ CAPTION = (
     section=OPEN,
     statement="On the logistic regression of FedNL's authors (a9a, 80 clients), each method tuned by one rule, FedNL "
     "of rank 1 whose Hessians, gradients and models travel in half precision takes fewer bits in all, up and down, to "
-    "10⁻¹⁰ than every other method: as most papers count them, on the wire, and after an entropy coder.",
+    "10⁻¹⁰ than every other method, and less than half of what FedNL takes as its authors send it: as most papers "
+    "count them, on the wire, and after an entropy coder.",
     wrong=any_fault(without=(SHORTER,)),  # it takes no local steps
     by_name=True,  # minutes of passes over all rows
 )
 def check(setting: Setting) -> Outcome:
     """Rounds, bits, gradients and seconds to each gap; all methods, on a quick run a few."""
-    if BATTLES[A9A]() is None:
+    # A quick run takes a quarter of the rows.
+    source = setting.pick(BATTLES, TUNED_ON)
+    if source[A9A]() is None:
         return Outcome((), skipped="a9a.gz was not found: set FEDLIN_DATA to its folder")
     names = setting.pick(tuple(BATTLES), tuple(QUICK))
-    battles = {name: battle for name in names if (battle := BATTLES[name]()) is not None}
+    battles = {name: battle for name in names if (battle := source[name]()) is not None}
     findings = [f"{name} is left out: its files were not found." for name in names if name not in battles]
     findings += [
-        f"{name} is without methods that ask for Hessians or proximal steps: with {battle.problem.dim} variables a round "
-        "takes them minutes."
+        f"{name} is without methods that ask for Hessians or proximal steps: with {battle.problem.dim} variables a "
+        "round takes them minutes."
         for name, battle in battles.items()
         if len(tuned()[name]) < len(ENTRANTS)
     ]
-    played = {name: _all(name, battle, setting) for name, battle in battles.items()}
-    rows = [_fewest(way, played[A9A]) for way in WAYS]
-    findings += [sentence for name, runs in played.items() if (sentence := ahead(name, runs, played[A9A]))]
+    all_played = {name: _all(name, battle, setting) for name, battle in battles.items()}
+    played = {name: {method: one.spending for method, one in runs.items()} for name, runs in all_played.items()}
+    rows = [row for way in WAYS for row in _fewest(way, played[A9A])]
+    for name, runs in played.items():
+        findings += filter(None, (ahead(name, runs, played[A9A]), why(name, runs)))
     tables = [winners_table(name, runs) for name, runs in played.items()]
-    tables += [table for name, runs in played.items() for table in costs_tables(name, runs, tuned()[name])]
+    tables += [table for name, runs in all_played.items() for table in costs_tables(name, runs)]
     figures = tuple(
         Figure(
             f"frontier-{unit}",
@@ -76,39 +92,62 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _all(name: str, battle: Battle, setting: Setting) -> Mapping[str, Spending]:
+def _all(name: str, battle: Battle, setting: Setting) -> dict[str, Played]:
     """The runs of all methods on a problem; the one that the statement is about with the fault to be noticed."""
     chosen = [method for method in ENTRANTS if method in tuned()[name]]
-    runs = {method: _run(name, method, battle) for method in chosen if not setting.quick or method in QUICK[name]}
+    runs = {method: _as_tuned(name, method, battle) for method in chosen if not setting.quick or method in QUICK[name]}
     if setting.fault is not None and name == A9A:
-        variant, multiple = _as_tuned(name, BEST, battle)
+        choice = tuned()[name][BEST]
+        variant = ENTRANTS[BEST].variants(battle.problem)[choice["variant"]]
         faulty = variant._replace(method=setting.tested(variant.method))
-        runs[BEST] = play(ENTRANTS[BEST], faulty, battle, multiple, SEED)
+        spending = play(ENTRANTS[BEST], faulty, battle, choice["multiple"], SEED)
+        runs[BEST] = runs[BEST]._replace(spending=spending)
     return runs
 
 
-def _run(name: str, method: str, battle: Battle) -> Spending:
-    variant, multiple = _as_tuned(name, method, battle)
-    facts = f"{name} {method} {tuned()[name][method]['variant']} {multiple} {SEED} {battle.start.sum()}"
-    return kept(facts, lambda: play(ENTRANTS[method], variant, battle, multiple, SEED))
-
-
-def _as_tuned(name: str, method: str, battle: Battle) -> tuple[Variant, float]:
+def _as_tuned(name: str, method: str, battle: Battle) -> Played:
+    """The run as it was tuned; where half precision does not come to the target, that in whole numbers instead."""
     choice = tuned()[name][method]
-    return ENTRANTS[method].variants(battle.problem)[choice["variant"]], choice["multiple"]
+    variants = ENTRANTS[method].variants(battle.problem)
+
+    def run(variant: str) -> Played:
+        facts = f"{name}, {len(battle.problem.row_counts)} clients, {sum(battle.problem.row_counts)} rows"
+        facts += f", {method}, {variant}, {choice['multiple']}, seed {SEED}"
+        return Played(
+            variant,
+            choice["multiple"],
+            kept(facts, lambda: play(ENTRANTS[method], variants[variant], battle, choice["multiple"], SEED)),
+        )
+
+    played = run(choice["variant"])
+    whole = _in_whole_numbers(choice["variant"], tuple(variants))
+    return played if whole is None or isfinite(played.spending.at(TO, BITS)) else run(whole)
 
 
-def _fewest(way: str, runs: Mapping[str, Spending]) -> Row:
-    """The bits of ours over the least of the others."""
+def _in_whole_numbers(variant: str, variants: tuple[str, ...]) -> str | None:
+    """The variant of a method that is this one but for half precision; None where there is none."""
+    if not variant.endswith("half"):
+        return None
+    stem = variant.removesuffix("half").removesuffix(", ") or "whole"
+    return next((one for one in variants if one != variant and one.startswith(stem)), None)
+
+
+def _fewest(way: str, runs: Runs) -> list[Row]:
+    """The bits of ours over the least of the others, and over those of FedNL."""
     unit = bits_unit(way, "both")
     ours = runs[BEST].at(TO, unit)
-    least, name = min((run.at(TO, unit), name) for name, run in runs.items() if name != BEST)
-    return Row(
-        f"{A9A}: bits in all to {TO:g} of {BEST} over the least of the others, {CONVENTIONS[way]}",
-        f"{ours:,.0f} / {least:,.0f} ({name}) = {ours / least:.2f}",
-        "below 1",
-        bool(ours < least),
-    )
+    least = min((run.at(TO, unit), name) for name, run in runs.items() if name != BEST)
+    theirs = runs[PUBLISHED].at(TO, unit), PUBLISHED
+    what = f"{A9A}: bits in all to {TO:g} of {BEST} over those of"
+    return [
+        Row(
+            f"{what} {whose}, {CONVENTIONS[way]}",
+            f"{ours:,.0f} / {bits:,.0f} ({name}) = {ours / bits:.2f}",
+            f"below {limit:g}",
+            bool(ours < limit * bits),
+        )
+        for whose, (bits, name), limit in (("the best of the others", least, 1.0), ("FedNL", theirs, 0.5))
+    ]
 
 
 def _words(battle: Battle) -> str:

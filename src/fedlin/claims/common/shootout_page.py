@@ -1,14 +1,26 @@
 """What the shoot-out shows: who wins which column, what every target cost every method, and who is on the frontier."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from fedlin.claims.common.entrants import ENTRANTS
 from fedlin.claims.common.spending import LINKS, TARGETS, Array, Spending, bits_unit, seconds_unit
 from fedlin.report.figure import Curve, Panel
 from fedlin.report.text_table import TextTable
 
 Runs = Mapping[str, Spending]  # by method
+
+
+class Played(NamedTuple):
+    """The variant of a method that ran, its step as a multiple of the unit, and what it spent."""
+
+    variant: str
+    multiple: float
+    spending: Spending
+
+
 TO = 1e-10  # the target that decides
 CONVENTIONS = {"floats": "papers", "wire": "wire", "coded": "coded"}
 BITS = bits_unit("floats", "both")
@@ -44,23 +56,20 @@ def _winner(runs: Runs, unit: str, target: float) -> str:
     return f"{names[0]}{others} ({_number(least)})"
 
 
-def costs_tables(problem: str, runs: Runs, chosen: Mapping[str, Mapping[str, str]]) -> Sequence[TextTable]:
+def costs_tables(problem: str, played: Mapping[str, Played]) -> Sequence[TextTable]:
     """What each target cost each method, the fewest bits in all first; all but the one that decides folded away."""
-    return [
-        _costs_table(problem, runs, chosen, target) for target in sorted(TARGETS, key=lambda one: (one != TO, -one))
-    ]
+    return [_costs_table(problem, played, target) for target in sorted(TARGETS, key=lambda one: (one != TO, -one))]
 
 
-def _costs_table(problem: str, runs: Runs, chosen: Mapping[str, Mapping[str, str]], target: float) -> TextTable:
+def _costs_table(problem: str, played: Mapping[str, Played], target: float) -> TextTable:
+    runs = {name: one.spending for name, one in played.items()}
+
     def row(name: str) -> tuple[str, ...]:
-        label = f"{name} ({chosen[name]['variant']}; step {_fraction(float(chosen[name]['multiple']))})"
+        label = f"{name} ({played[name].variant}; step {_fraction(played[name].multiple)})"
         costs = [runs[name].at(target, unit) for unit in HEADS]
         if not np.isfinite(costs[0]):
-            return (
-                label,
-                f"gap {np.nanmin(runs[name].run.gap):.1e} in {runs[name].run.rounds}",
-                *[""] * (len(HEADS) - 1),
-            )
+            ended = f"gap {np.nanmin(runs[name].run.gap):.1e} in {runs[name].run.rounds}"
+            return (label, ended, *[""] * (len(HEADS) - 1))
         return (label, *map(_number, costs))
 
     ordered = sorted(runs, key=lambda name: (runs[name].at(target, BITS), float(np.nanmin(runs[name].run.gap))))
@@ -96,6 +105,21 @@ def ahead(problem: str, runs: Runs, reference: Runs) -> str:
         where = f"is number {places.index(name) + 1} of {len(places)}" if name in places else "does not come there"
         sentence += f". {name}, the best elsewhere, {where}"
     return sentence + "."
+
+
+def why(problem: str, runs: Runs) -> str:
+    """How the fewest bits come about if Newton's method wins: a dear first round, and few after it."""
+    found = ranking(runs)
+    plain = [(cost, name) for cost, name in found if not ENTRANTS[name].newton]
+    if not found or not plain or not ENTRANTS[found[0][1]].newton:
+        return ""
+    (least, winner), (cost, rival) = found[0], plain[0]
+    share = runs[winner].spent[BITS][1] / least
+    return (
+        f"{problem}: {share:.0%} of what {winner} sends is its first round, with the Hessians, and "
+        f"{_number(runs[winner].at(TO, 'rounds') - 1)} rounds follow; {rival}, the best method that knows gradients or "
+        f"proximal steps alone, takes {_number(runs[rival].at(TO, 'rounds'))} rounds and × {cost / least:.2f} the bits."
+    )
 
 
 def pareto(problem: str, runs: Runs, unit: str) -> Panel:
