@@ -19,6 +19,7 @@ from fedlin.engines.federation.secure_keys import (
     agree,
     public_key,
     read_fields,
+    write_names,
 )
 from fedlin.engines.federation.secure_masks import LARGEST, add_mask, normal_stream, scale_exponent, to_signed
 from fedlin.engines.federation.secure_shares import join_shares, split_secret, threshold_of, tolerated
@@ -224,6 +225,16 @@ def test_a_site_that_vanishes_in_a_later_phase_leaves_its_earlier_upload_hidden(
     assert len(set(keys)) == 8
 
 
+def test_who_is_missing_in_a_phase_is_in_no_later_one() -> None:
+    federation = Federation(phases=2)
+    federation.deal()
+    federation.upload(0)
+    survivors = NAMES[:3]
+    federation.unmask("a", survivors, federation.confirm(survivors))
+    with pytest.raises(WireError, match="a sum over a, b, c, d is not allowed in phase 1"):
+        federation.upload(1)
+
+
 def test_what_the_server_sees_of_an_upload_is_uniform() -> None:
     """Over 10,000 messages of one and the same upload, every byte of it; and two uploads look alike."""
     federation = Federation()
@@ -293,6 +304,39 @@ def test_two_different_sets_never_both_reach_the_threshold() -> None:
                 assert not whole
                 assert name == "d"  # who is told that it is missing, and is not
         assert min(len(both[True]), len(both[False])) < threshold_of(4)
+
+
+def test_a_site_knows_that_its_own_upload_arrived_and_who_was_to_send_one() -> None:
+    federation, _ = masked_federation()
+    with pytest.raises(WireError, match="uploads of b, c, d cannot be those that arrived"):
+        federation.sites["a"].confirm(federation.attempt, 0, ["b", "c", "d"])
+    with pytest.raises(WireError, match="uploads of a, b, c, x cannot be those that arrived"):
+        federation.sites["a"].confirm(federation.attempt, 0, ["a", "b", "c", "x"])
+
+
+def test_a_site_that_offers_another_s_keys_as_its_own_is_refused() -> None:
+    """b is on the server's side, and signs what c offers: masks of a with both would be the same."""
+    federation = Federation()
+    for copied in ({"mask_keys": federation.offers["c"].mask_keys}, {"share_key": federation.offers["c"].share_key}):
+        offer = federation.offers["b"]._replace(**copied)
+        signature = federation.sites["b"].identity.sign(offer.statement(federation.attempt, "b"))
+        body = Directory.write(3, {**federation.offers, "b": offer._replace(signature=signature)})
+        with pytest.raises(WireError, match="two sites are said to have the same key"):
+            federation.sites["a"].deal_shares(federation.attempt, body)
+
+
+def test_who_takes_no_part_in_a_phase_cannot_confirm_who_does() -> None:
+    """g is on the server's side, and signs in a phase without it what one site too few has signed."""
+    federation = Federation("abcdefg")
+    federation.deal()
+    federation.upload(members="abcdef")
+    survivors = list("abcde")
+    confirmations = federation.confirm(survivors)
+    signed = federation.attempt.statement("arrived", bytes(4), write_names(survivors))
+    confirmations["g"] = federation.sites["g"].identity.sign(signed)
+    with pytest.raises(WireError, match="g takes no part in this phase"):
+        federation.unmask("a", survivors, {name: confirmations[name] for name in "bcdeg"})
+    assert federation.unmask("a", survivors, {name: confirmations[name] for name in survivors})
 
 
 def test_a_server_that_swaps_keys_is_refused() -> None:
