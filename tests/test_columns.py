@@ -14,8 +14,8 @@ from fedlin.columns import COLUMNS, MEASURED, SPENT, Column, column, headline, w
 from fedlin.engines.federation.round_log import FederationResult
 from fedlin.errors import ArgumentError
 from quadratics import X0, plan, problem
+from ten_changes import NEW_COLUMN
 
-ADDED = '    Column("size", "size", "‖x‖", lambda view: jnp.linalg.norm(view.x), stop="at least"),\n'
 # Everything that reads the list, in a package to which one line was added.
 USES = """
 import sys
@@ -62,7 +62,7 @@ def test_a_new_column_is_one_line(tmp_path: Path) -> None:
     listed = copied / "columns.py"
     before, mark, after = listed.read_text(encoding="utf-8").partition('    _spent("bytes_up"')
     assert mark
-    listed.write_text(before + ADDED + mark + after, encoding="utf-8")
+    listed.write_text(before + NEW_COLUMN + mark + after, encoding="utf-8")
     helpers = str(Path(__file__).parent / "helpers")
     paths = os.pathsep.join([str(tmp_path / "src"), helpers])
     done = subprocess.run(
