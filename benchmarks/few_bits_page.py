@@ -80,7 +80,7 @@ def by_kappa(found: list[dict[str, Any]]) -> tuple[str, str]:
             line.append(f"{middle['rounds']:,} rounds, {middle['bits']:,} bits")
             logs += [(np.log(kappa), row["draw"], np.log(row["rounds"])) for row in there]
         each = [
-            np.polyfit(*zip(*((x, y) for x, draw, y in logs if draw == one), strict=True), 1)[0]
+            np.polyfit([x for x, draw, _ in logs if draw == one], [y for _, draw, y in logs if draw == one], 1)[0]
             for one in {draw for _, draw, _ in logs}
         ]
         slopes.append(f"{method} {min(each):.2f} to {max(each):.2f}")
