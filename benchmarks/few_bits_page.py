@@ -1,6 +1,7 @@
 """Write docs/few-bits.md and docs/pictures/few-bits.svg, from what `few_bits` measured."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ def rows(runs: list[dict[str, Any]]) -> str:
 
     heads = ("", "setting", *(f"bits to {goal} (rounds)" for goal in ("10⁻⁴", "10⁻⁶", "10⁻¹⁰")))
     cells = [
-        (run["variant"], run["setting"], *(cell(*pair) for pair in zip(run["rounds"], run["bits"], strict=True)))
+        (
+            run["variant"],
+            re.sub(r"^1( Newton)? steps", r"1\1 step", run["setting"]),
+            *(cell(*pair) for pair in zip(run["rounds"], run["bits"], strict=True)),
+        )
         for run in runs
     ]
     return table(heads, cells)
@@ -121,7 +126,7 @@ def write(found: dict[str, Any]) -> str:
 
 
 def _bits(run: dict[str, Any]) -> str:
-    return "never" if run["bits"][-1] is None else f"{run['bits'][-1]:,}"
+    return "more bits than its rounds allowed" if run["bits"][-1] is None else f"{run['bits'][-1]:,} bits"
 
 
 def main() -> None:
