@@ -63,7 +63,7 @@ class Regression:
 
     def gap(self, x: Array) -> float:
         """f(x) - f*, without cancellation."""
-        here, there = self.all @ x, self.all @ self.minimizer
+        here, there = np.asarray(self.all @ x), np.asarray(self.all @ self.minimizer)
         chance, move = expit(-there), here - there
         above = np.log1p(chance * np.expm1(-move)) + chance * move
         return float(np.mean(above) + self.l2 / 2 * np.sum((x - self.minimizer) ** 2))
@@ -120,6 +120,25 @@ def top(k: int) -> Encoding:
     return Encoding(f"{k} entries", encode, lambda d: k * (16 + ceil(log2(d))) + 16)
 
 
+class Ways(NamedTuple):
+    """How the four messages travel."""
+
+    uplink: Encoding
+    downlink: Encoding
+    model_uplink: Encoding
+    model_downlink: Encoding
+
+
+def all_four(encoding: Encoding) -> Ways:
+    """The same for every message."""
+    return Ways(encoding, encoding, encoding, encoding)
+
+
+def apart(up: Encoding, down: Encoding) -> Ways:
+    """One for messages up, one for those down."""
+    return Ways(up, down, up, down)
+
+
 class Variant(NamedTuple):
     """A FedLin: its local work, what the server makes of the mean move, and how the four messages travel."""
 
@@ -127,10 +146,7 @@ class Variant(NamedTuple):
     step: float  # η̄L of gradient steps; η of Newton's
     newton: bool = False
     momentum: float | str = 0.0  # β, or "restart" for one that grows until the move turns back, or "anderson"
-    uplink: Encoding = half()
-    downlink: Encoding = half()
-    model_uplink: Encoding = half()
-    model_downlink: Encoding = half()
+    ways: Ways = all_four(half())
     every: int = 1  # in how many rounds gradients are exchanged once
     one_exchange: bool = False  # both vectors in one message: local steps take the mean gradient of the round before
     opens_in_full: bool = True
@@ -183,7 +199,7 @@ def run(
     problem: Regression, variant: Variant, start: Array, goals: tuple[float, ...] = GOALS, most: int = MOST
 ) -> Outcome:
     """Rounds until the last goal, or the most there are."""
-    up_g, down_g, up_x, down_x = variant.uplink, variant.downlink, variant.model_uplink, variant.model_downlink
+    up_g, down_g, up_x, down_x = variant.ways
     d, x = problem.dim, start
     known = np.zeros((problem.clients, d))  # the gradients, as the server knows them
     shift = fresh = np.zeros_like(known)  # g - ∇f_i(x̄) of this round's local steps, and as the last exchange left it
@@ -221,7 +237,7 @@ def run(
 
 
 def _scaled(problem: Regression, variant: Variant, slope: Array) -> Array:
-    return variant.step / (problem.smoothness * variant.tau) * slope
+    return np.asarray(variant.step / (problem.smoothness * variant.tau) * slope)
 
 
 @cache
@@ -230,7 +246,7 @@ def authors_problem() -> Regression:
     problem = dealt_a9a()
     assert problem is not None, "a9a.gz was not found: set FEDLIN_DATA to its folder"
     sheet = problem.sheet
-    return Regression(*(np.asarray(part, float) for part in (sheet.X, sheet.y)), 1e-3, problem.minimizer)
+    return Regression(np.asarray(sheet.X), np.asarray(sheet.y), problem.strong_convexity, problem.minimizer)
 
 
 def momentum_of(kappa: float, step: float) -> float:
@@ -241,10 +257,10 @@ def momentum_of(kappa: float, step: float) -> float:
 
 def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
     """What was tried: the variant's name, the setting, and the variant."""
-    changes = {"uplink": top(8), "model_uplink": top(8), "downlink": nearest(5), "model_downlink": nearest(5)}
+    changes = apart(top(8), nearest(5))
     for step in (2.0, 4.0, 8.0):
         yield "FedLin", f"10 steps, η̄ = {step:g}/L", Variant(10, step)
-        yield "FedLin, 8 entries up, 5 bits down", f"10 steps, η̄ = {step:g}/L", Variant(10, step, **changes)
+        yield "FedLin, 8 entries up, 5 bits down", f"10 steps, η̄ = {step:g}/L", Variant(10, step, ways=changes)
         yield (
             "Gradients exchanged in every other round",
             f"10 steps, η̄ = {step:g}/L",
@@ -255,7 +271,7 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
         words = f"{tau} steps, η̄ = {step:g}/L"
         beta = momentum_of(kappa, step)
         yield "Nesterov's momentum", words, Variant(tau, step, momentum=beta)
-        yield "Nesterov's momentum, 8 bits", words, Variant(tau, step, momentum=beta, **all_four(nearest(8)))
+        yield "Nesterov's momentum, 8 bits", words, Variant(tau, step, momentum=beta, ways=all_four(nearest(8)))
         yield "Momentum that restarts itself", words, Variant(tau, step, momentum="restart")
         yield "Anderson's acceleration, 5 rounds", words, Variant(tau, step, momentum="anderson")
     for pull, inner in product((0.03, 0.1, 0.3), (2, 5)):
@@ -263,7 +279,8 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
         yield "Catalyst", words, Variant(10, 4.0, pull=pull, inner=inner)
     for tau in (100, 300, 1000, 3000):
         yield "Many local steps", f"{tau} steps of 1/L", Variant(tau, float(tau))
-        yield "Many local steps, 8 bits", f"{tau} steps of 1/L", Variant(tau, float(tau), **all_four(nearest(8)))
+    for tau in (300, 1000):
+        yield "Many local steps, 8 bits", f"{tau} steps of 1/L", Variant(tau, float(tau), ways=all_four(nearest(8)))
     for tau, step in ((1, 0.8), (2, 0.55)):
         words = f"{tau} Newton steps, η = {step:g}"
         yield "Newton's local steps", words, Variant(tau, step, newton=True)
@@ -271,41 +288,30 @@ def variants(kappa: float) -> Iterator[tuple[str, str, Variant]]:
             yield (
                 "Newton's local steps, few bits",
                 f"{words}, {bits} bits",
-                Variant(tau, step, newton=True, opens_in_full=False, **all_four(nearest(bits))),
+                Variant(tau, step, newton=True, opens_in_full=False, ways=all_four(nearest(bits))),
             )
         for up, down in product((5, 6), (6, 8)):
-            mixed = {"uplink": nearest(up), "model_uplink": nearest(up)}
-            mixed |= {"downlink": nearest(down), "model_downlink": nearest(down)}
             yield (
                 "Newton's local steps, fewer bits up than down",
                 f"{words}, {up} up, {down} down",
-                Variant(tau, step, newton=True, opens_in_full=False, **mixed),
+                Variant(tau, step, newton=True, opens_in_full=False, ways=apart(nearest(up), nearest(down))),
             )
         for k in (31, 62):
-            few = {"uplink": top(k), "model_uplink": top(k), "downlink": nearest(8), "model_downlink": nearest(8)}
             yield (
                 "Newton's local steps, some entries up",
                 f"{words}, {k} entries up, 8 bits down",
-                Variant(tau, step, newton=True, **few),
+                Variant(tau, step, newton=True, ways=apart(top(k), nearest(8))),
             )
-        sent_whole = {"downlink": whole(), "model_downlink": whole()}
         yield (
             "Newton's local steps, whole vectors down",
             f"{words}, 8 bits up",
-            Variant(
-                tau, step, newton=True, opens_in_full=False, uplink=nearest(8), model_uplink=nearest(8), **sent_whole
-            ),
+            Variant(tau, step, newton=True, opens_in_full=False, ways=apart(nearest(8), whole())),
         )
         yield (
             "Newton's local steps, Anderson's acceleration",
             f"{tau} Newton steps, η = 1, 8 bits",
-            Variant(tau, 1.0, newton=True, momentum="anderson", opens_in_full=False, **all_four(nearest(8))),
+            Variant(tau, 1.0, newton=True, momentum="anderson", opens_in_full=False, ways=all_four(nearest(8))),
         )
-
-
-def all_four(encoding: Encoding) -> dict[str, Encoding]:
-    """The same for every message."""
-    return dict.fromkeys(("uplink", "downlink", "model_uplink", "model_downlink"), encoding)
 
 
 def shipped() -> Iterator[tuple[str, str, Outcome]]:
@@ -314,13 +320,15 @@ def shipped() -> Iterator[tuple[str, str, Outcome]]:
     assert problem is not None
     newton, start = fedlin.Plan(1, 1.0), problem.minimizer + 0.1
     rank, narrow = fedlin.low_rank(1), fedlin.cast("float16")
-    rank_narrow = fedlin.low_rank(1, narrow)
-    learned = fedlin.fednl(
-        rank_narrow, start=narrow, uplink=fedlin.innovation(narrow), strong_convexity=problem.strong_convexity
-    )
-    yield "FedNL, rank 1", "step 1", _played(fedlin.fednl(rank), newton, problem, start)
-    yield "FedNL, rank 1, half precision", "step 1", _played(learned, newton, problem, start)
-    for tau, bits in product((1, 2), (16, 8, 7, 6)):
+    rank_narrow, up = fedlin.low_rank(1, narrow), fedlin.innovation(narrow)
+    yield "FedNL, rank 1", "whole Hessians at the start", _played(fedlin.fednl(rank), newton, problem, start)
+    for words, opening in {
+        "whole Hessians at the start": narrow,
+        "2000 entries of each Hessian at the start": fedlin.cast("float16", fedlin.top_k(2000)),
+    }.items():
+        learned = fedlin.fednl(rank_narrow, start=opening, uplink=up)
+        yield "FedNL, rank 1, half precision", words, _played(learned, newton, problem, start)
+    for tau, bits in product((1, 2), (16, 8, 6)):
         encoder = narrow if bits == 16 else fedlin.nearest(2 ** (bits - 1) - 1)
         rest = dict.fromkeys(("downlink", "model_uplink", "model_downlink"), fedlin.plain(encoder))
         method = fedlin.fedlin_newton(uplink=fedlin.innovation(encoder), **rest)
@@ -376,20 +384,28 @@ def against_kappa() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run what has not been run yet, and store what came out."""
-    problem = authors_problem()
+    """Run what has not been run yet, and store every part as soon as it is known."""
+    problem, given = authors_problem(), dealt_a9a()
+    assert given is not None
+    start = problem.minimizer + 0.1
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     known = {(row["variant"], row["setting"]): row for row in stored.get("runs", [])}
-    start, rows = problem.minimizer + 0.1, []
-    for name, setting, variant in variants(problem.smoothness / problem.l2):
+    found: dict[str, Any] = {"goals": GOALS, "most": MOST, "kappa of a9a": problem.smoothness / problem.l2}
+    found |= {"spread of a9a": fedlin.theory.curvature_spread(given, start)}
+    found |= {name: stored.get(name, []) for name in ("shipped", "kappa", "runs")}
+
+    def keep(name: str, rows: list[dict[str, Any]]) -> None:
+        found[name] = rows
+        RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+    keep("shipped", found["shipped"] or [_row(*one) for one in shipped()])
+    keep("kappa", found["kappa"] or list(against_kappa()))
+    wanted = list(variants(problem.smoothness / problem.l2))
+    for name, setting, variant in wanted:
         if (name, setting) not in known:
             known[name, setting] = _row(name, setting, run(problem, variant, start))
-        rows.append(known[name, setting])
-    found: dict[str, Any] = {"goals": GOALS, "most": MOST, "kappa of a9a": problem.smoothness / problem.l2}
-    found |= {"spread of a9a": fedlin.theory.curvature_spread(dealt_a9a(), start), "runs": rows}
-    found["shipped"] = stored.get("shipped") or [_row(*one) for one in shipped()]
-    found["kappa"] = stored.get("kappa") or list(against_kappa())
-    RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            keep("runs", [*found["runs"], known[name, setting]])
+    keep("runs", [known[name, setting] for name, setting, _ in wanted])
 
 
 def _row(name: str, setting: str, outcome: Outcome) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Write docs/few-bits.md and docs/pictures/few-bits.svg, from what `few_bits` measured."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ def rows(runs: list[dict[str, Any]]) -> str:
 
     heads = ("", "setting", *(f"bits to {goal} (rounds)" for goal in ("10⁻⁴", "10⁻⁶", "10⁻¹⁰")))
     cells = [
-        (run["variant"], run["setting"], *(cell(*pair) for pair in zip(run["rounds"], run["bits"], strict=True)))
+        (
+            run["variant"],
+            re.sub(r"^1( Newton)? steps", r"1\1 step", run["setting"]),
+            *(cell(*pair) for pair in zip(run["rounds"], run["bits"], strict=True)),
+        )
         for run in runs
     ]
     return table(heads, cells)
@@ -80,7 +85,7 @@ def by_kappa(found: list[dict[str, Any]]) -> tuple[str, str]:
             line.append(f"{middle['rounds']:,} rounds, {middle['bits']:,} bits")
             logs += [(np.log(kappa), row["draw"], np.log(row["rounds"])) for row in there]
         each = [
-            np.polyfit(*zip(*((x, y) for x, draw, y in logs if draw == one), strict=True), 1)[0]
+            np.polyfit([x for x, draw, _ in logs if draw == one], [y for _, draw, y in logs if draw == one], 1)[0]
             for one in {draw for _, draw, _ in logs}
         ]
         slopes.append(f"{method} {min(each):.2f} to {max(each):.2f}")
@@ -121,7 +126,7 @@ def write(found: dict[str, Any]) -> str:
 
 
 def _bits(run: dict[str, Any]) -> str:
-    return "never" if run["bits"][-1] is None else f"{run['bits'][-1]:,}"
+    return "more bits than its rounds allowed" if run["bits"][-1] is None else f"{run['bits'][-1]:,} bits"
 
 
 def main() -> None:

@@ -50,13 +50,12 @@ def check(setting: Setting) -> Outcome:
             gaps, bound = _run(setting, problem, problem.start, ROUNDS)
             seen = bound > ACCURACY * bound[0]
             over[row] = max(over[row], np.max(gaps[seen] / bound[seen]))
-            found = first(gaps, ACCURACY * gaps[0])
-            counts[row, column] = np.inf if found is None else found
+            rounds = first(gaps, ACCURACY * gaps[0])
+            counts[row, column] = np.inf if rounds is None else rounds
             gaps, bound = _run(setting, problem, _worst_start(problem), WATCHED)
             apart[row] = max(apart[row], np.max(np.abs(gaps / bound - 1)))
-        few_bits = simulate(
-            setting.tested(_rounded()), (few := similar_quadratics(number, KAPPA[0])), theory.fedlin_newton(few), ROUNDS
-        )
+        problem = similar_quadratics(number, KAPPA[0])
+        few_bits = simulate(setting.tested(_rounded()), problem, theory.fedlin_newton(problem), ROUNDS)
         ends[row] = few_bits.gap[-1] / few_bits.gap[0]
     there = np.all(np.isfinite(counts), axis=1)
     lines = np.log(np.where(np.isfinite(counts), counts, 1))
