@@ -18,20 +18,24 @@ from fedlin.problems.problem import Problem
 from method_rows import ROWS
 from quadratics import CLIENTS, DIM, A, B, problem
 
-FRONTIER = {
-    "adiana",
-    "compressed_scaffnew",
-    "diana",
-    "ef21",
-    "fednl",
-    "fednl_pp",
-    "gradskip",
-    "locodl",
-    "marina",
-    "scaffnew",
-    "tamuna",
+ALIKE = {Requirement.ONE_STEP_SIZE, Requirement.ONE_STEP_COUNT, Requirement.PLAIN_STEPS, Requirement.OWN_MODEL}
+FOLLOWS = {Requirement.MEAN_UPLOAD}
+ALL = {Requirement.EVERY_CLIENT} | FOLLOWS
+STEEP = {Requirement.STRONG_CONVEXITY, Requirement.OWN_MODEL, Requirement.ONE_STEP_SIZE} | ALL
+NEEDS: dict[str, set[Requirement]] = {
+    "adiana": STEEP,
+    "compressed_scaffnew": ALIKE | ALL | {Requirement.EQUAL_WEIGHTS},
+    "diana": FOLLOWS,
+    "ef21": FOLLOWS,
+    "fednl": {Requirement.HESSIAN, Requirement.STRONG_CONVEXITY, Requirement.ONE_STEP_SIZE} | ALL,
+    "fednl_pp": {Requirement.HESSIAN, Requirement.OWN_MODEL} | FOLLOWS,
+    "gradskip": ALIKE - {Requirement.ONE_STEP_COUNT} | ALL,
+    "locodl": STEEP | {Requirement.PLAIN_STEPS},
+    "marina": ALL,
+    "scaffnew": ALIKE | ALL,
+    "tamuna": ALIKE | FOLLOWS | {Requirement.EQUAL_WEIGHTS},
 }
-METHODS = [row for row in ROWS if row.method in FRONTIER]
+METHODS = [row for row in ROWS if row.method in NEEDS]
 ONE = fedlin.Plan(2, 0.01)
 SOME = np.random.default_rng(1).random((3, CLIENTS)) < 0.5
 SOME[:, 0] = True
@@ -67,6 +71,12 @@ INPUTS = {
     "one client more": Input({"clients"}, {"problem": fedlin.problems.quadratic([*A, A[0]], [*B, B[0]])}),
     "a robust mean": Input({Requirement.MEAN_UPLOAD}, {"aggregate": trimmed_mean(1)}),
 }
+
+
+@pytest.mark.parametrize("row", METHODS, ids=str)
+def test_a_method_needs_what_its_source_asks_for(row: Row) -> None:
+    """Written down here once more, since what follows reads it from the methods themselves."""
+    assert row.algorithm().requires == NEEDS[row.method]
 
 
 def prepare(algorithm: Algorithm[Any, Any], given: dict[str, Any], share: float = 1.0) -> None:

@@ -108,6 +108,7 @@ def test_the_simulated_run_up_to_rounding(algorithm: Algorithm[Any, Any]) -> Non
     [
         (fedlin.fedlin(), True),
         (fedlin.fedlin(uplink=fedlin.innovation(fedlin.identity())), True),
+        (fedlin.marina(fedlin.identity(), 0.5), True),
         (fedlin.fedlin(downlink=fedlin.innovation(top_k(2))), False),
         (fedlin.fedavg(), False),
     ],
