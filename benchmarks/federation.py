@@ -299,12 +299,14 @@ TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "
 
 def table(found: dict[str, float]) -> str:
     """The table of the handbook."""
+    if not found:
+        return operate_page.UNMEASURED
     head = "| entries | a round, ms | over FLARE's bare calls | CPU over theirs | bytes over theirs |"
     rows = [head, "|---|---|---|---|---|"]
     for run in BARE:
         ratios = " | ".join(f"{found[f'{run}{what} over calls']:.2f}" for what in ("", " CPU", " carried"))
         rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
-    where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g} before:"
+    where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g}:"
     return "\n".join([where, "", *rows])
 
 

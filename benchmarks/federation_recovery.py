@@ -232,7 +232,7 @@ def measure(folder: Path) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The table of the handbook."""
     rows = [f"| {fault} | {found['seconds'][fault]:g} s | {remedy} |" for fault, (_, remedy) in FAULTS.items()]
-    where = f"Measured on {found['cores']} cores with a load average of {found['load']:g} before"
+    where = f"Measured on {found['cores']} cores with a load average of {found['load']:g}"
     head = f"{where}; from the first command to the first round it took {found['first round']:g} s."
     return "\n".join([head, "", "| what happens | until the next round | what you do |", "|---|---|---|", *rows])
 

@@ -124,6 +124,8 @@ COLUMNS = {
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
     """The table of the handbook."""
+    if not kept:
+        return operate_page.UNMEASURED
     order = sorted(kept.values(), key=lambda one: (one["entries"], one["sites"], one["messages"]))
     rows = [[form.format(one[name]) for name, form in COLUMNS.items()] for one in order]
     return "\n".join("| " + " | ".join(row) + " |" for row in (list(COLUMNS), ["---"] * len(COLUMNS), *rows))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+UNMEASURED = "Not measured on an idle machine yet."
 PAGE = ROOT / "docs" / "operate.md"
 
 
