@@ -104,9 +104,9 @@ class Outcome:
     held: int = 1
     draws: int = 1
     figures: tuple[Figure, ...] = ()
-    tables: tuple[TextTable, ...] = ()
     findings: tuple[str, ...] = ()
     skipped: str = ""
+    tables: tuple[TextTable, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.held <= self.draws or self.draws < 1:

@@ -68,13 +68,13 @@ class Verdict:
     draws: int = 1
     should_hold: bool = True
     figures: tuple[Figure, ...] = ()
-    tables: tuple[TextTable, ...] = ()
     findings: tuple[str, ...] = ()
     seconds: float = 0.0
     section: str = ""
     error: str = ""
     skipped: str = ""  # why nothing was checked
     notices: tuple[Notice, ...] = ()  # empty where no wrong methods were tried
+    tables: tuple[TextTable, ...] = ()
 
     @property
     def holds(self) -> bool:

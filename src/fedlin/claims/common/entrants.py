@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from fedlin import algorithms, theory
 from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
-from fedlin.compressors import cast, natural, quantize, rand_k, top_k
+from fedlin.compressors import Compressor, cast, natural, quantize, rand_k, top_k
 from fedlin.core import Algorithm
 from fedlin.links import error_feedback, innovation, plain
-from fedlin.matrices import low_rank
+from fedlin.matrices import MatrixCompressor, low_rank
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.theory.accelerated_steps import mask_share
@@ -187,6 +187,7 @@ def _ef21(problem: Problem) -> dict[str, Variant]:
 
 def _fednl(problem: Problem, **options: Any) -> dict[str, Variant]:
     mu = problem.strong_convexity
+    compressors: dict[str, Compressor | MatrixCompressor]
     compressors = {"rank 1": low_rank(1), "rank 4": low_rank(4), "TOP-d": top_k(problem.dim)}
     return {name: Variant(algorithms.fednl(one, strong_convexity=mu, **options)) for name, one in compressors.items()}
 

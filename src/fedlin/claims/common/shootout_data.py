@@ -77,9 +77,8 @@ def digits(clients: int = 10, every: int = 5, seed: int = 0) -> Battle | None:
     return Battle(problem, np.zeros(problem.dim))
 
 
-BATTLES: Mapping[str, Callable[[], Battle | None]] = {
-    name: cache(make)
-    for name, make in {A9A: fednl_setting, SPARSE: sparse_binary, STIFF: stiff, DIGITS: digits}.items()
-}
+Maker = Callable[[], Battle | None]
+MAKERS: Mapping[str, Maker] = {A9A: fednl_setting, SPARSE: sparse_binary, STIFF: stiff, DIGITS: digits}
+BATTLES: Mapping[str, Maker] = {name: cache(make) for name, make in MAKERS.items()}
 # Where methods are tuned on other rows, since each look takes passes over all of them: a quarter of each client's.
-TUNED_ON: Mapping[str, Callable[[], Battle | None]] = {**BATTLES, A9A: partial(fednl_setting, 102)}
+TUNED_ON: Mapping[str, Maker] = {**BATTLES, A9A: partial(fednl_setting, 102)}
