@@ -48,7 +48,7 @@ def made_up(latency: float, cost: float, overhead: float) -> tuple[Any, Any]:
         calls = thin_problems.PROBLEMS["a9a"].tau + len(sizes) - 1
         a_round = 2 * len(sizes) * latency + calls * cost
         tuned[name] = {"bytes": sizes, "eta": 0.1, "rounds": 4}
-        carried = float(np.sum(sizes)) + 2 * len(sizes) * overhead
+        carried = float(np.sum(sizes)) + 2 * len(sizes) * overhead * thin_links.ACKNOWLEDGED
         free[name] = {"seconds": [9.0 + a_round * t for t in range(5)], "carried": carried}
     return tuned, free
 
