@@ -24,6 +24,7 @@ def write(found: dict[str, Any], times: list[dict[str, Any]]) -> str:
         sites=trust.SITES,
         rounds=trust.ROUNDS,
         private_rounds=trust.PRIVATE_ROUNDS,
+        private_runs=trust.PRIVATE_RUNS,
         epsilon=trust.EPSILON,
         delta=trust.DELTA,
         false=trust.FALSE,
