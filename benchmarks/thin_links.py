@@ -216,7 +216,7 @@ def predicted(problem: ThinProblem, name: str, tuned: Table, calibrated: Table, 
     plan, algorithm, whole = fedlin.Plan(problem.tau, tuned["eta"]), method(problem.methods[name]), problem.build()
     run = fedlin.simulate(algorithm, whole, plan, 3, iterates=False)
     timed = clock(calibrated, name, mbit).time(run, algorithm, whole, plan).simulated
-    return float(timed[3] - timed[2]) * (tuned["rounds"] - FIRST)  # rounds after the opening one send the same
+    return float((timed[3] - timed[2]) * (tuned["rounds"] - FIRST))  # rounds after the opening one send the same
 
 
 def advise(which: str, calibrated: Table) -> Table:

@@ -13,7 +13,7 @@ from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.exact_proofs import MOMENTUM_KAPPAS, MOMENTUM_TAU, rate
 from fedlin.claims.common.exact_proofs import momentum as proved_momentum
 from fedlin.claims.common.instances import draws, quadratics, steps
-from fedlin.claims.common.wrong_methods import Method
+from fedlin.claims.common.wrong_methods import MethodFactory
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.quadratic import Quadratic
@@ -98,7 +98,7 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _fedlin(setting: Setting) -> Method:
+def _fedlin(setting: Setting) -> MethodFactory:
     """FedLin without the fault, which is put around the momentum."""
     return setting.stand_in or algorithms.fedlin
 
