@@ -146,7 +146,9 @@ RUNS = {
 def test_the_frontier_joins_those_that_nobody_beats() -> None:
     *marks, line = pareto("demo", RUNS, "rounds").curves
     assert [mark.label for mark in marks] == list(RUNS)
-    assert list(zip(line.x, line.y, strict=True)) == [(10.0, 100.0), (1000.0, 100.0), (1000.0, 2.0)]
+    corners = [(10.0, 200.0), (10.0, 100.0), (1000.0, 100.0), (1000.0, 2.0), (1000.0, 2.0)]
+    assert list(zip(line.x, line.y, strict=True)) == corners
+    assert pareto("demo", {"stalls": RUNS["stalls"]}, "rounds").curves[-1].x.size == 0
     assert not np.isfinite(marks[-1].x[0])
 
 

@@ -131,11 +131,14 @@ def pareto(problem: str, runs: Runs, unit: str) -> Panel:
 
 
 def _stairs(x: Array, y: Array) -> Curve:
-    best = np.inf
+    """From the top of the picture over the methods that no other beats to its right."""
+    there = np.isfinite(x)
     corners: list[tuple[float, float]] = []
+    level = float(np.max(y[there], initial=0.0))
     for place in np.lexsort((y, x)):
-        if np.isfinite(x[place]) and y[place] < best:
-            corners += [(x[place], best)] * bool(corners) + [(x[place], y[place])]
-            best = y[place]
+        if there[place] and (not corners or y[place] < level):
+            corners += [(x[place], level), (x[place], y[place])]
+            level = y[place]
+    corners += [(float(np.max(x[there])), level)] * bool(corners)
     line = np.array(corners).reshape(-1, 2)
     return Curve("nobody beats these in both", line[:, 0], line[:, 1], kind="theory")
