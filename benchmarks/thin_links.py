@@ -216,7 +216,7 @@ def predicted(problem: ThinProblem, name: str, tuned: Table, calibrated: Table, 
     plan, algorithm, whole = fedlin.Plan(problem.tau, tuned["eta"]), method(problem.methods[name]), problem.build()
     run = fedlin.simulate(algorithm, whole, plan, 3, iterates=False)
     timed = clock(calibrated, name, mbit).time(run, algorithm, whole, plan).simulated
-    return float((timed[3] - timed[2]) * (tuned["rounds"] - FIRST))  # rounds after the opening one send the same
+    return float(timed[3] - timed[2]) * (int(tuned["rounds"]) - FIRST)  # rounds after the opening one send the same
 
 
 def advise(which: str, calibrated: Table) -> Table:
@@ -278,9 +278,9 @@ def take(part: str, found: Table, keep: Callable[[], object]) -> None:
         runs = found.setdefault("runs", {}).setdefault(which, {})
         for speed, run in measure(which, tuned, speeds.split(",") if speeds else SPEEDS):
             runs[speed] = run
+            if speed == FREE:
+                found.setdefault("clock", {})[which] = calibrate(problem, tuned, run)
             keep()
-        if FREE in runs:
-            found.setdefault("clock", {})[which] = calibrate(problem, tuned, runs[FREE])
 
 
 def save(found: Table, file: Path) -> None:
