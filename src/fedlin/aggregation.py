@@ -18,6 +18,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedlin.checks import instance_of, positive, positive_integer
 from fedlin.core import Key, Matrix, Message, Scalar, Vector
@@ -50,7 +51,8 @@ class Aggregator:
         if not leaves:
             return uploads
         rows = jnp.concatenate([leaf.reshape(len(present), -1) for leaf in leaves], axis=1)
-        largest = jnp.finfo(rows.dtype).max / (4 * len(present))  # beyond it false uploads could make sums infinite
+        # Beyond it false uploads could make sums infinite, and their distances no numbers.
+        largest = float(np.finfo(rows.dtype).max) / (4 * len(present))
         row = self.combine(jnp.where(present[:, None], jnp.clip(rows, -largest, largest), 0), present, key)
         parts, start = [], 0
         for leaf in leaves:
