@@ -50,8 +50,8 @@ class Aggregator:
         if not leaves:
             return uploads
         rows = jnp.concatenate([leaf.reshape(len(present), -1) for leaf in leaves], axis=1)
-        # Beyond it false uploads could make sums infinite.
-        largest = jnp.finfo(rows.dtype).max / (4 * len(present))  # type: ignore[no-untyped-call]
+        # Beyond it false uploads could make sums infinite, and their distances no numbers.
+        largest = float(jnp.finfo(rows.dtype).max) / (4 * len(present))  # type: ignore[no-untyped-call]
         row = self.combine(jnp.where(present[:, None], jnp.clip(rows, -largest, largest), 0), present, key)
         parts, start = [], 0
         for leaf in leaves:

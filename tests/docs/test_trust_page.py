@@ -27,9 +27,9 @@ def test_a_masked_round_takes_at_most_twice_a_plain_one() -> None:
     """At ten sites and 10⁵ entries, where sites have work of their own, by what was measured last."""
     from benchmarks.trust_page import read
 
-    ratio = {(one["sites"], one["dim"], one["rows"]): one["ratio"] for one in read()[1]}
+    ratio = {(one["sites"], one["dim"], one["rows"]): one["cpu_ratio"] for one in read()[1]}
     assert ratio[10, 100_000, 100] <= 2
-    assert (20, 100_000, 100) in ratio
+    assert {sites for sites, dim, _ in ratio if dim == 100_000} >= {10, 20}
 
 
 def test_the_tests_that_the_page_names_are_there() -> None:
