@@ -43,23 +43,24 @@ def any_fault(passes: Mapping[str, str] | None = None, without: tuple[str, ...] 
 
 
 def with_fault(method: Method, fault: Alteration) -> Method:
-    """The method with this fault; one that keeps its model to itself has local steps that are wrong alone."""
+    """The method with this fault; where clients add up the model's moves themselves, local steps move wrongly."""
     return altered(method, fault.length, fault.reach)
 
 
 @factory(length=number, reach=number)
 def altered(method: Method, length: float, reach: float) -> Method:
     """The method with its local steps and its moves multiplied."""
+    owns = Requirement.OWN_MODEL in method.requires
+    factor = length * reach if owns else length
 
     def lengthen(local: Local) -> Local:
         def descend(start: Vector, *, eta: Scalar | float | None = None, **options: Any) -> Vector:
-            return local.descend(start, eta=length * (local.eta if eta is None else eta), **options)
+            return local.descend(start, eta=factor * (local.eta if eta is None else eta), **options)
 
         oracle = local.oracle._replace(prox=lambda u, s: local.oracle.prox(u, length * s))
-        return local._replace(oracle=oracle, descend=descend)
+        return local._replace(oracle=oracle, descend=descend, eta=reach * local.eta if owns else local.eta)
 
     def end_round(own: None, before: Vector, after: Vector, central: Central) -> tuple[None, Vector]:
         return None, before + reach * (after - before)
 
-    owns = Requirement.OWN_MODEL in method.requires
     return wrap(method, "altered", local=lengthen, end_round=None if owns else end_round)

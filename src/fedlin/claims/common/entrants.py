@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedlin import algorithms, theory
+from fedlin.algorithms.momentum import momentum
 from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
-from fedlin.compressors import Compressor, cast, natural, quantize, rand_k, top_k
+from fedlin.compressors import Compressor, cast, natural, nearest, quantize, rand_k, top_k
 from fedlin.core import Algorithm
 from fedlin.links import error_feedback, innovation, plain
 from fedlin.matrices import MatrixCompressor, low_rank
@@ -48,7 +49,7 @@ class Variant(NamedTuple):
 class Entrant(NamedTuple):
     """What a method may choose from, and what its step is a multiple of; `ours` are settings that no paper has.
 
-    A `newton` step is 1 and not tuned.
+    The step of a method that asks for Hessians, `newton`, is its unit and not tuned.
     """
 
     variants: Callable[[Problem], dict[str, Variant]]
@@ -66,7 +67,7 @@ class Entrant(NamedTuple):
 
     def plan(self, problem: Problem, variant: Variant, multiple: float) -> Plan:
         """The plan at a multiple of the unit."""
-        return Plan(variant.tau, 1.0 if self.newton else multiple * self.unit(problem))
+        return Plan(variant.tau, multiple * self.unit(problem))
 
 
 def _size(problem: Problem, share: int) -> int:
@@ -215,6 +216,40 @@ def _half_fednl(problem: Problem) -> dict[str, Variant]:
     return {name: Variant(method(start)) for name, start in starts.items()}
 
 
+def _newton_fedlin(problem: Problem) -> dict[str, Variant]:
+    """FedLin with a Newton step at each client: changes of gradients up, and all else that is sent vanishes."""
+
+    def of(compressor: Compressor) -> Variant:
+        sent = plain(compressor)
+        links = {"downlink": sent, "model_uplink": sent, "model_downlink": sent}
+        return Variant(algorithms.fedlin_newton(uplink=innovation(compressor), **links))
+
+    return {"6 bits": of(nearest(31)), "8 bits": of(nearest(127)), "half": of(HALF)}
+
+
+def _momentum(problem: Problem) -> dict[str, Variant]:
+    """FedLin with Nesterov's momentum around its rounds, whole and with 8 bits an entry."""
+    beta = theory.momentum_factor(problem, FEW)
+    codes = innovation(nearest(127))
+    small = algorithms.fedlin(uplink=codes, downlink=codes, model_uplink=codes)
+    return {
+        f"τ = {FEW}": Variant(momentum(algorithms.fedlin(), beta), FEW),
+        f"8 bits, τ = {FEW}": Variant(momentum(small, beta), FEW),
+    }
+
+
+def _tamuna(problem: Problem) -> dict[str, Variant]:
+    """Half of the clients a round."""
+    cohort = max(2, problem.clients // 2)
+
+    def variant(share: int) -> Variant:
+        sparsity = max(2, cohort // share)
+        tau = int(np.max(theory.tamuna(problem, sparsity).tau))
+        return Variant(algorithms.tamuna(problem.clients, cohort, sparsity), tau, cohort / problem.clients)
+
+    return {"c/20 clients an entry": variant(20), "c/5 clients an entry": variant(5)}
+
+
 def _fedsplit(problem: Problem) -> dict[str, Variant]:
     whole = algorithms.fedsplit()
     return {
@@ -228,6 +263,16 @@ def proximal(problem: Problem) -> float:
     return 1 / sqrt(problem.smoothness * problem.strong_convexity)
 
 
+def one(problem: Problem) -> float:
+    """Newton's step."""
+    return 1.0
+
+
+def curvature_step(problem: Problem) -> float:
+    """That of the theory, by how much the clients' curvatures differ."""
+    return float(np.max(theory.fedlin_newton(problem).eta))
+
+
 ENTRANTS: Mapping[str, Entrant] = {
     "gradient descent": Entrant(_plain(algorithms.gradient_descent, (V, V))),
     "FedAvg": Entrant(lambda problem: {f"τ = {FEW}": Variant(algorithms.fedavg(), FEW)}),
@@ -236,17 +281,20 @@ ENTRANTS: Mapping[str, Entrant] = {
     "FedLin, 5 bits": Entrant(_fedlin_of(LEVELS), ours=True),
     "FedLin, half": Entrant(_fedlin_of(innovation(HALF)), ours=True),
     "FedLin, few up": Entrant(_innovative_fedlin, ours=True),
+    "FedLin, momentum": Entrant(_momentum, ours=True),
+    "FedLin, Newton": Entrant(_newton_fedlin, curvature_step, newton=True, ours=True),
     "SCAFFOLD": Entrant(_stepping(algorithms.scaffold, (V + V, C + C))),
     "Scaffnew": Entrant(_stepping(algorithms.scaffnew, (V, V))),
     "GradSkip": Entrant(_gradskip),
     "CompressedScaffnew": Entrant(_compressed_scaffnew),
+    "TAMUNA": Entrant(_tamuna),
     "LoCoDL": Entrant(_locodl),
     "DIANA": Entrant(_diana),
     "ADIANA": Entrant(_adiana),
     "EF21": Entrant(_ef21),
     "FedSplit": Entrant(_fedsplit, unit=proximal),
-    "FedNL": Entrant(_fednl, newton=True),
-    "FedNL, line search": Entrant(_searching_fednl, newton=True),
-    "FedNL-PP": Entrant(_partial_fednl, newton=True),
-    "FedNL, half": Entrant(_half_fednl, newton=True, ours=True),
+    "FedNL": Entrant(_fednl, one, newton=True),
+    "FedNL, line search": Entrant(_searching_fednl, one, newton=True),
+    "FedNL-PP": Entrant(_partial_fednl, one, newton=True),
+    "FedNL, half": Entrant(_half_fednl, one, newton=True, ours=True),
 }

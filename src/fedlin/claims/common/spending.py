@@ -75,9 +75,10 @@ def play(entrant: Entrant, variant: Variant, battle: Battle, multiple: float, se
         "gradients": run.gradients / problem.clients + variant.participation * work,
     }
     counts = count_bits(method, problem, plan, min(CODED, most), x0=battle.start, seed=seed)
+    share = variant.participation if method.cohort is None else 1.0  # else counted over the clients it draws
     for way in WAYS:
         for direction in DIRECTIONS:
-            spent[bits_unit(way, direction)] = variant.participation * counts.on(run, way, direction).bits
+            spent[bits_unit(way, direction)] = share * counts.on(run, way, direction).bits
     for rate in LINKS:
         clock = Clock(SPEED, up=rate * 1e6 / 8, down=rate * 1e6 / 8, latency=LATENCY)
         timed = clock.time(run, method, problem, plan, participation=variant.participation)

@@ -5,8 +5,8 @@ and climbs, first up and then down, as long as the next is better. Each try is a
 6000 passes over the data, at least twenty rounds; where its curve leads after that is `tune.continued`. The better of
 two steps reaches more of the gaps 10⁻⁴ and 10⁻⁶, or comes sooner to the last it reaches. Of a method's variants, each
 at its best step, the one is taken that sends the fewest bits in all, up and down, to the hardest gap that any of them
-reaches. Its step is looked at again, four times as long, and halved as long as that is better. A Newton step is 1. On
-a9a a quarter of each client's rows serves for the looks.
+reaches. Its step is looked at again, four times as long, and halved as long as that is better. A Newton step is 1, or
+what `theory.fedlin_newton` has. On a9a a quarter of each client's rows serves for the looks.
 
 `python -m fedlin.claims.common.tune_entrants` writes what was chosen and all that was tried to `tuned_entrants.json`;
 what stands there already is kept, so that a run that was ended goes on, and a new entrant is tuned alone.
