@@ -67,6 +67,8 @@ def test_dataframe_has_one_row_a_round_and_one_column_a_measure(result: Result, 
 def test_plot_draws_the_curve_asked_for(result: Result, x: str, y: str) -> None:
     from matplotlib.axes import Axes
 
+    if x == "bits":  # counted apart
+        result = result.with_columns(bits=np.linspace(0.0, 60.0, 13))
     axes = result.plot(y, x)
     assert isinstance(axes, Axes)
     (line,) = axes.get_lines()

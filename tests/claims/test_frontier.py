@@ -13,7 +13,16 @@ from fedlin.claims.common.entrants import ENTRANTS
 from fedlin.claims.common.kept_runs import kept
 from fedlin.claims.common.narrow import VALUE, narrow
 from fedlin.claims.common.shootout_data import A9A, BATTLES, DIGITS, SPARSE, STIFF, Battle
-from fedlin.claims.common.shootout_page import BITS, HEADS, Played, ahead, costs_tables, pareto, ranking, winners_table
+from fedlin.claims.common.shootout_page import (
+    BITS,
+    HEADS,
+    TunedRun,
+    ahead,
+    costs_tables,
+    pareto,
+    ranking,
+    winners_table,
+)
 from fedlin.claims.common.spending import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
 from fedlin.claims.frontier import _in_whole_numbers
@@ -159,7 +168,7 @@ def test_the_page_says_who_wins_each_column_and_who_never_comes() -> None:
     place = TARGETS.index(1e-10)
     assert winners["rounds"][place] == "few rounds (2)"
     assert winners["bits in all, papers"][place] == "few bits (10)"
-    first = costs_tables("demo", {name: Played("whole", 0.25, run) for name, run in RUNS.items()})[0]
+    first = costs_tables("demo", {name: TunedRun("whole", 0.25, run) for name, run in RUNS.items()})[0]
     assert "1e-10" in first.title
     assert not first.folded
     assert [row[0].split(" (")[0] for row in first.rows] == ["few bits", "beaten", "few rounds", "stalls"]

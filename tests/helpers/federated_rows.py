@@ -51,8 +51,8 @@ def plan(row: Row) -> Plan:
 
 def algorithm(row: Row) -> Algorithm[Any, Any]:
     """With the numbers a method takes from the problem in place, since no single site knows them."""
-    own = {**row.arguments, **({"clients": len(NAMES)} if "clients" in row.arguments else {})}
-    made = replace(row, arguments=own).algorithm()
+    counts = {name: len(NAMES) for name in ("clients", "cohort") if name in row.arguments}
+    made = replace(row, arguments={**row.arguments, **counts}).algorithm()
     member = prepare_run(made, problem(), plan(row), 1, seed=0, x0=X0, participation=1.0, weights=None, stop=None)
     assert made.recipe is not None
     return made.recipe.with_numbers(member.numbers)

@@ -11,8 +11,8 @@ from fedlin.claims.common.shootout_page import (
     BITS,
     CONVENTIONS,
     TO,
-    Played,
     Runs,
+    TunedRun,
     ahead,
     costs_tables,
     pareto,
@@ -91,7 +91,7 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _all(name: str, battle: Battle, setting: Setting) -> dict[str, Played]:
+def _all(name: str, battle: Battle, setting: Setting) -> dict[str, TunedRun]:
     """The runs of all methods on a problem; the one that the statement is about with the fault to be noticed."""
     chosen = [method for method in ENTRANTS if method in tuned()[name]]
     runs = {method: _as_tuned(name, method, battle) for method in chosen if not setting.quick or method in QUICK[name]}
@@ -104,15 +104,15 @@ def _all(name: str, battle: Battle, setting: Setting) -> dict[str, Played]:
     return runs
 
 
-def _as_tuned(name: str, method: str, battle: Battle) -> Played:
+def _as_tuned(name: str, method: str, battle: Battle) -> TunedRun:
     """The run as it was tuned; where half precision does not come to the target, that in whole numbers instead."""
     choice = tuned()[name][method]
     variants = ENTRANTS[method].variants(battle.problem)
 
-    def run(variant: str) -> Played:
+    def run(variant: str) -> TunedRun:
         facts = f"{name}, {len(battle.problem.row_counts)} clients, {sum(battle.problem.row_counts)} rows"
         facts += f", {method}, {variant}, {choice['multiple']}, seed {SEED}"
-        return Played(
+        return TunedRun(
             variant,
             choice["multiple"],
             kept(facts, lambda: play(ENTRANTS[method], variants[variant], battle, choice["multiple"], SEED)),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import positive_integer
-from fedlin.errors import ArgumentError, UnknownError
+from fedlin.errors import ArgumentError, PlanError, UnknownError
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.objective import Objective
@@ -65,7 +65,7 @@ def _each_hessian(objective: Objective) -> Any:
 
 
 @check_problem
-def fedlin_newton(problem: Problem, tau: int = 1, x: ArrayLike | None = None) -> Plan:
+def fedlin_newton(problem: Problem, tau: ArrayLike = 1, x: ArrayLike | None = None) -> Plan:
     """Our proof, for quadratics: 1 - (1 - η)^τ = 2/(1 + M), M as `curvature_spread` has it.
 
     Args:
@@ -81,4 +81,8 @@ def fedlin_newton(problem: Problem, tau: int = 1, x: ArrayLike | None = None) ->
     0.7805
     """
     step = 2 / (1 + curvature_spread(problem, x))  # ω
-    return Plan(positive_integer("tau", tau), 1 - (1 - step) ** (1 / tau))
+    counts = np.unique(np.asarray(tau))
+    if counts.size != 1:
+        raise PlanError(f"fedlin_newton needs one number of local steps for all clients, and tau has {counts}.")
+    steps = positive_integer("tau", counts[0].item())
+    return Plan(steps, 1 - (1 - step) ** (1 / steps))

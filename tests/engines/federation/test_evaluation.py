@@ -9,6 +9,7 @@ from test_federation import PROBLEM, QUICK, M, Wrapped, events, serve, sites, un
 
 import fedlin
 from fedlin import Client, Evaluation, Limits, Policy
+from fedlin.core import Method
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.evaluation import MOST, read_metrics
 from fedlin.engines.federation.exchange import Reply
@@ -28,7 +29,8 @@ def error(x: Array) -> float:
 class Evaluating:
     """Three sites that measure a model each in its own way, and what they were given at the end."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, method: Method = fedlin.fedlin(), **options: Any) -> None:  # noqa: B008 - cached, and immutable
+        self.method = method
         self.asked: list[Array] = []
         self.given: dict[str, Array] = {}
         self.sites = {f"site-{i}": self.site(i, **options) for i in range(M)}
@@ -40,7 +42,7 @@ class Evaluating:
 
         keep = lambda x: self.given.update({f"site-{number}": x})  # noqa: E731
         settled = {"evaluate": evaluate, "evaluation_weight": ROWS[number], "on_model": keep, **options}
-        return Client(fedlin.fedlin(), PROBLEM.client(number), **settled)
+        return Client(self.method, PROBLEM.client(number), **settled)
 
     @property
     def loopback(self) -> Loopback:
@@ -122,7 +124,8 @@ def test_a_site_that_cannot_or_may_not_evaluate_is_left_out_and_named() -> None:
     assert "nothing to evaluate" in line["refused"]["site-1"]
     assert "it failed with ValueError [reference " in line["refused"]["site-2"]
     assert "4711" not in str(result.events)
-    site = Evaluating(limits=Limits(epsilon=1e9)).sites["site-0"]
+    private = fedlin.fedpaq(fedlin.privacy.gaussian(1.0, 5.0))
+    site = Evaluating(private, limits=Limits(epsilon=1e9)).sites["site-0"]
     site.ledger.enter(run := site.handshake.fingerprint + b"run1")
     message = wire.write_message(wire.Header(Kind.EVALUATE, run), wire.pack(np.zeros(3)))
     header, rest = wire.read_message(site.handle("evaluate", message))

@@ -118,8 +118,12 @@ def _innovative_fedlin(problem: Problem) -> dict[str, Variant]:
 
 def _fedlin_of(link: Any) -> Callable[[Problem], dict[str, Variant]]:
     """FedLin with one link on all four messages, few and many local steps."""
-    method = algorithms.fedlin(uplink=link, downlink=link, model_uplink=link, model_downlink=link)
-    return lambda problem: {f"τ = {tau}": Variant(method, tau) for tau in (FEW, MANY)}
+
+    def variants(problem: Problem) -> dict[str, Variant]:
+        method = algorithms.fedlin(uplink=link, downlink=link, model_uplink=link, model_downlink=link)
+        return {f"τ = {tau}": Variant(method, tau) for tau in (FEW, MANY)}
+
+    return variants
 
 
 def _gradskip(problem: Problem) -> dict[str, Variant]:
@@ -224,7 +228,7 @@ def _newton_fedlin(problem: Problem) -> dict[str, Variant]:
         links = {"downlink": sent, "model_uplink": sent, "model_downlink": sent}
         return Variant(algorithms.fedlin_newton(uplink=innovation(compressor), **links))
 
-    return {"6 bits": of(nearest(31)), "8 bits": of(nearest(127)), "half": of(HALF)}
+    return {"6 bits": of(nearest(31)), "8 bits": of(nearest(127)), "16 bits": of(HALF)}
 
 
 def _momentum(problem: Problem) -> dict[str, Variant]:

@@ -13,7 +13,7 @@ from fedlin.report.text_table import TextTable
 Runs = Mapping[str, Spending]  # by method
 
 
-class Played(NamedTuple):
+class TunedRun(NamedTuple):
     """The variant of a method that ran, its step as a multiple of the unit, and what it spent."""
 
     variant: str
@@ -56,12 +56,12 @@ def _winner(runs: Runs, unit: str, target: float) -> str:
     return f"{names[0]}{others} ({_number(least)})"
 
 
-def costs_tables(problem: str, played: Mapping[str, Played]) -> Sequence[TextTable]:
+def costs_tables(problem: str, played: Mapping[str, TunedRun]) -> Sequence[TextTable]:
     """What each target cost each method, the fewest bits in all first; all but the one that decides folded away."""
     return [_costs_table(problem, played, target) for target in sorted(TARGETS, key=lambda one: (one != TO, -one))]
 
 
-def _costs_table(problem: str, played: Mapping[str, Played], target: float) -> TextTable:
+def _costs_table(problem: str, played: Mapping[str, TunedRun], target: float) -> TextTable:
     runs = {name: one.spending for name, one in played.items()}
 
     def row(name: str) -> tuple[str, ...]:
@@ -139,6 +139,7 @@ def _stairs(x: Array, y: Array) -> Curve:
         if there[place] and (not corners or y[place] < level):
             corners += [(x[place], level), (x[place], y[place])]
             level = y[place]
-    corners += [(float(np.max(x[there])), level)] * bool(corners)
+    if corners:
+        corners.append((float(np.max(x[there])), level))
     line = np.array(corners).reshape(-1, 2)
     return Curve("nobody beats these in both", line[:, 0], line[:, 1], kind="theory")
