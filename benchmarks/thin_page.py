@@ -38,11 +38,11 @@ took {start:.0f} s in the median. All processes were on {cores} cores, whose loa
 ## What `Clock` knew
 
 No seconds of the shaped runs. Its speed, and its latency beyond the relay's delay, are fitted to the median rounds of
-the three methods over links that are not shaped. The bytes that FLARE, TLS and TCP add to a message are half of what those
-links carried beyond the method's own: the other half are acknowledgements, as long as the envelopes, which travel the
-other way while the receiver works. That it is half was seen in packets of a run at 5 Mbit/s, after first results at
-0.5 Mbit/s. The speed of a shaped link is what it was given. The largest error is {worst:.0%},
-the median {typical:.0%}.
+the three methods over links that are not shaped. The bytes that FLARE, TLS and TCP add to a message are half of what
+those links carried beyond the method's own: the other half are acknowledgements, as long as the envelopes, which
+travel the other way while the receiver works. That it is half was seen in packets of a run at 5 Mbit/s, after first
+results at 0.5 Mbit/s. The speed of a shaped link is what it was given. The largest error is {worst:.0%}, the median
+{typical:.0%}.
 
 {clocks}
 
