@@ -31,7 +31,7 @@ from rich.table import Table
 import fedlin
 from benchmarks import operate_page
 from fedlin.audit import AuditTrail
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
@@ -48,7 +48,7 @@ _LARGE_CALLS = 6  # with messages of the large run's size
 TOP = fedlin.top_k(1000)
 CHANGES = fedlin.innovation(TOP)
 EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, model_downlink=CHANGES)
-RUNS: dict[str, tuple[int, Any, Algorithm[Any, Any], int]] = {  # entries, precision, method, rounds
+RUNS: dict[str, tuple[int, Any, Method, int]] = {  # entries, precision, method, rounds
     "small": (100, np.float64, fedlin.fedlin(), 40),
     "sparse": (100_000, np.float32, EVERY_MESSAGE, 6),
     "large": (1_000_000, np.float32, fedlin.fedlin(), 8),

@@ -31,7 +31,7 @@ from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
 from benchmarks.thin_page import FIRST, SHOWN, taken
 from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.runs import run_folder
 from fedlin.deploy.settings import NAME
@@ -58,7 +58,7 @@ def problem():
 """
 
 
-def method(table: Table) -> Algorithm[Any, Any]:
+def method(table: Table) -> Method:
     """The algorithm of a table of federation.toml."""
     return build_method.algorithm(table["name"], {key: value for key, value in table.items() if key != "name"})
 

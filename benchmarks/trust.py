@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import fedlin
 from fedlin import aggregation, attacks, privacy
 from fedlin.aggregation import Aggregator
-from fedlin.core import Algorithm
+from fedlin.core import Array, Method
 from fedlin.engines.federation.secure_shares import threshold_of, tolerated
 from fedlin.errors import ArgumentError
 from fedlin.identities import SiteIdentity
@@ -31,8 +30,6 @@ TALLIED_DIM, TALLIED_ROUNDS = 1000, 4  # of the federations whose bytes and exch
 COUNTS = (3, 4, 5, 10, 20, 50)  # sites of the table of thresholds
 NAMES = [f"site-{number:02d}" for number in range(SITES)]
 
-Array = NDArray[Any]
-Method = Algorithm[Any, Any]
 STRENGTHS: dict[Any, tuple[float, ...]] = {
     attacks.sign_flip: (1.0, 10.0),
     attacks.a_little_is_enough: (0.5, 1.5, 10.0),

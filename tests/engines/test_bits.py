@@ -155,3 +155,13 @@ def test_a_result_takes_the_bits_that_a_reader_chooses() -> None:
         run.bits  # noqa: B018
     with pytest.raises(ArgumentError, match="two or more"):
         fedlin.count_bits(method, problem(), plan, 1).on(run)
+
+
+def test_rounds_of_two_sizes_are_not_continued_by_the_last() -> None:
+    method, plan = fedlin.marina(fedlin.rand_k(2, unbiased=True), 0.4), fedlin.Plan(1, 1e-3)
+    problem = fedlin.problems.least_squares(clients=2, dim=20, samples=30)
+    result = fedlin.simulate(method, problem, plan, 8)
+    with pytest.raises(ArgumentError, match=r"4 rounds were counted of a run of 8.*count all of them"):
+        fedlin.count_bits(method, problem, plan, 4).on(result)
+    counted = fedlin.count_bits(method, problem, plan, 8).on(result, "wire", in_all=True).bits
+    np.testing.assert_array_equal(counted, 8 * (result.bytes_up + result.bytes_down))

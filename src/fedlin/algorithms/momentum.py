@@ -8,7 +8,7 @@ from typing import Any
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import real
-from fedlin.core import Algorithm, Central, Vector
+from fedlin.core import Central, Method, Vector
 
 
 def _below_one(name: str, value: Any) -> float:
@@ -16,7 +16,7 @@ def _below_one(name: str, value: Any) -> float:
 
 
 @factory(beta=_below_one)
-def momentum(method: Algorithm[Any, Any], beta: float) -> Algorithm[Any, Any]:
+def momentum(method: Method, beta: float) -> Method:
     """v ← β(x⁺ - y + v), y ← x⁺ + v, where a round that begins at y ends with x⁺; y is the model.
 
     So y = x⁺ + β(x⁺ - x), with x what the round before ended with. Around FedLin rounds grow as √κ, at the steps and β

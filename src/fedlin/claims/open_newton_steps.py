@@ -1,7 +1,5 @@
 """FedLin with Newton's local steps: a rate that depends on how much the clients' curvatures differ, not on κ."""
 
-from typing import Any
-
 import numpy as np
 
 from fedlin import algorithms, problems, theory
@@ -10,7 +8,7 @@ from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import Array
 from fedlin.claims.common.instances import draws
 from fedlin.compressors import nearest
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.links import innovation, plain
 from fedlin.problems.quadratic import Quadratic
@@ -117,7 +115,7 @@ def _worst_start(problem: Quadratic) -> Array:
     return np.asarray(problem.minimizer + np.real(vectors[:, np.argmax(np.real(values))]))
 
 
-def _rounded() -> Algorithm[Any, Any]:
+def _rounded() -> Method:
     compressor = nearest(LEVELS)
     rest = dict.fromkeys(("downlink", "model_uplink", "model_downlink"), plain(compressor))
     return algorithms.fedlin_newton(uplink=innovation(compressor), **rest)

@@ -35,6 +35,7 @@ class BitCounts(NamedTuple):
         up: What one client has sent, the mean over the clients.
         down: What one client has been sent.
         clients: m.
+        renews: Whether later rounds may be played as the first one, so that the last counted says nothing of them.
 
     >>> counts = BitCounts(np.array([[0, 0, 0], [64, 32, 40]]), np.zeros((2, 3)), clients=10)
     >>> counts.bits("floats", "up", in_all=True).tolist()
@@ -44,6 +45,7 @@ class BitCounts(NamedTuple):
     up: Array
     down: Array
     clients: int
+    renews: bool = False
 
     def bits(self, way: str = "wire", direction: str = "both", in_all: bool = False) -> Array:
         """Bits so far after 0, 1, ... rounds.
@@ -89,6 +91,11 @@ class BitCounts(NamedTuple):
                 f"{len(counted) - 1} rounds were counted of a run of {result.rounds}: count two or more, since the "
                 "first may differ from the others."
             )
+        if self.renews and len(counted) <= result.rounds:
+            raise ArgumentError(
+                f"{len(counted) - 1} rounds were counted of a run of {result.rounds}, and by a coin some of the others "
+                "are sent in full: count all of them."
+            )
         more = np.arange(1, max(0, result.rounds + 1 - len(counted)) + 1)
         continued = np.concatenate([counted, counted[-1] + (counted[-1] - counted[-2]) * more])
         return result.with_columns(bits=continued[: result.rounds + 1])
@@ -133,7 +140,7 @@ def count_bits(
             for row, i in enumerate(who)
         ]
         up[number + 1] += np.sum(each, axis=0) / problem.clients
-    return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients)
+    return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients, algorithm.renewal is not None)
 
 
 def _count(message: Message, coders: dict[Any, ArithmeticEncoder], stream: Any) -> Array:

@@ -76,7 +76,7 @@ def message_sizes(algorithm: Method, problem: Problem) -> RoundSize:
     return RoundSize(_measure(shapes.opening), _measure(shapes.later))
 
 
-def message_bits(algorithm: Algorithm[Any, Any], problem: Problem) -> tuple[tuple[float, float], tuple[float, float]]:
+def message_bits(algorithm: Method, problem: Problem) -> tuple[tuple[float, float], tuple[float, float]]:
     """Bits of one client as most papers count them, up and down, in the first round and in a later one.
 
     Args:
@@ -99,7 +99,7 @@ def message_bits(algorithm: Algorithm[Any, Any], problem: Problem) -> tuple[tupl
     return opening, later
 
 
-def _shapes(algorithm: Algorithm[Any, Any], problem: Problem) -> RoundShapes:
+def _shapes(algorithm: Method, problem: Problem) -> RoundShapes:
     instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm")
     instance_of("problem", problem, Problem, "a fedlin Problem")
     algorithm.check(problem.dim)

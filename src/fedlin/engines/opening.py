@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlin.core import Algorithm, Key, Scalar
+from fedlin.core import Key, Method, Scalar
 from fedlin.engines.keys import renewal_key
 from fedlin.precision import precision
 
@@ -20,9 +20,7 @@ def renews(seed: Key, round_index: Scalar, probability: Any) -> Scalar:
     return luck < jnp.asarray(probability, jnp.float32)
 
 
-def opening_rounds(
-    algorithm: Algorithm[Any, Any], seed: int, first: int, count: int, begun: int = 0
-) -> NDArray[np.bool_]:
+def opening_rounds(algorithm: Method, seed: int, first: int, count: int, begun: int = 0) -> NDArray[np.bool_]:
     """Whether each of the rounds first, first + 1, ... is played by the opening phases; the run began with `begun`.
 
     >>> import fedlin

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedlin.checks import positive_integer
 from fedlin.errors import ArgumentError, PlanError, UnknownError
@@ -25,8 +25,6 @@ from fedlin.precision import precision
 from fedlin.problems.objective import Objective
 from fedlin.problems.problem import Problem
 from fedlin.theory.steps import check_problem
-
-Array = NDArray[Any]
 
 
 @check_problem

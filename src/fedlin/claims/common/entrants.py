@@ -16,14 +16,13 @@ from fedlin import algorithms, theory
 from fedlin.algorithms.momentum import momentum
 from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import Compressor, cast, natural, nearest, quantize, rand_k, top_k
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.links import error_feedback, innovation, plain
 from fedlin.matrices import MatrixCompressor, low_rank
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.theory.accelerated_steps import mask_share
 
-Method = Algorithm[Any, Any]
 FEW, MANY = 10, 40  # local steps
 MOST_ROUNDS, MOST_PASSES = 3000, 12000  # that a run may take, and its passes over the data
 NEWTON_ROUNDS = 100

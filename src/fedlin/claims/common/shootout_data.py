@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedlin import problems
 from fedlin.claims.common.instances import data_file
 from fedlin.claims.common.published import dealt_a9a
+from fedlin.core import Array
 from fedlin.data.download import idx_rows
 from fedlin.problems.problem import Problem
 
-Array = NDArray[Any]
 A9A, SPARSE, STIFF, DIGITS = "a9a", "sparse binary", "κ = 1000", "MNIST"
 MNIST_FILES = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 

@@ -1,13 +1,13 @@
 """What a run of an entrant has spent after every round: rounds, bits in every convention, gradients and seconds."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlin.claims.common.entrants import Entrant, Variant
 from fedlin.claims.common.shootout_data import Battle
-from fedlin.core import Algorithm
+from fedlin.core import Method
 from fedlin.engines.bits import DIRECTIONS, WAYS, count_bits
 from fedlin.engines.messages import message_bits
 from fedlin.engines.simulation.simulate import simulate
@@ -24,7 +24,7 @@ LONG, SELDOM = 1000, 5  # runs that may take more rounds are measured only so of
 TARGETS = (1e-4, 1e-6, 1e-8, 1e-10, 1e-12)  # f - f*
 
 
-def bits_in_all(method: Algorithm[Any, Any], problem: Problem, share: float, rounds: float) -> float:
+def bits_in_all(method: Method, problem: Problem, share: float, rounds: float) -> float:
     """Bits up and down a client after so many rounds: 32 a number or its own size if less, ⌈log₂ d⌉ an index."""
     opening, later = message_bits(method, problem)
     return share * (sum(opening) + (rounds - 1) * sum(later))
