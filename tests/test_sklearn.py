@@ -324,3 +324,18 @@ def test_fedlin_on_a9a_reaches_scikit_learns_minimiser() -> None:
         names[rows] = i
     ours = FederatedLogisticRegression(**EXACT, local_steps=2, fit_intercept=False).fit(X, y, clients=names)
     close(ours, theirs(X.toarray(), y, intercept=False))
+
+
+def test_two_classes_with_a_score_each_are_one_score_of_half_the_penalty() -> None:
+    """Their minimiser is ±w/2; a warm start begins with it, and a flat direction cannot move it."""
+    draw = np.random.default_rng(3)
+    X = draw.standard_normal((80, 4))
+    y = X @ [1.0, -2.0, 0.5, 0.0] + draw.standard_normal(80) > 0.3
+    both = FederatedMultinomialRegression(0.02, tol=1e-9, warm_start=True).fit(X, y, clients=4)
+    one = FederatedLogisticRegression(0.01, tol=1e-9).fit(X, y, clients=4)
+    np.testing.assert_allclose(both.coef_, [-one.coef_[0] / 2, one.coef_[0] / 2], rtol=1e-7)
+    np.testing.assert_allclose(both.predict_proba(X), one.predict_proba(X), rtol=1e-7)
+    slope = (both.predict_proba(X)[:, 1] - y) @ X / len(X)  # of the mean loss in the second class's scores
+    np.testing.assert_allclose(slope + 0.02 * both.coef_[1], 0, atol=1e-7)
+    first = both.n_iter_
+    assert both.fit(X, y, clients=4).n_iter_ < first / 2

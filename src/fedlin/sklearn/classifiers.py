@@ -79,10 +79,6 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         )
         self.class_weight = class_weight
 
-    def _two_scores(self) -> bool:
-        """Whether two classes share one score."""
-        return len(self.classes_) == 2
-
     def _target(self, y: Array, weights: Array) -> Target:
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -96,7 +92,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
                     f"class_weight = {shown(self.class_weight)} is not allowed: give a dictionary of classes, "
                     f'"balanced" or None ({cause}).'
                 ) from cause
-        if self._two_scores():
+        if len(self.classes_) == 2:  # they share one score
             return Target(
                 LinearModel(problems.logistic, _slope_binary, _bend_binary, (0.0, 0.25)), 2.0 * codes - 1, weights
             )
@@ -154,8 +150,8 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
 class FederatedMultinomialRegression(FederatedLogisticRegression):
     """Multinomial regression with a score for each class, of two classes as well.
 
-    Two classes are then penalised alike: the difference of their coefficients is what
-    `FederatedLogisticRegression(l2/2)` has. The arguments are those of `FederatedLogisticRegression`.
+    Two classes are then penalised alike: theirs are ±w/2, w what `FederatedLogisticRegression(l2/2)` has, which is what
+    is fitted. The arguments are those of `FederatedLogisticRegression`.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -163,5 +159,15 @@ class FederatedMultinomialRegression(FederatedLogisticRegression):
     (2, 30)
     """
 
-    def _two_scores(self) -> bool:
-        return False
+    def _target(self, y: Array, weights: Array) -> Target:
+        target = super()._target(y, weights)
+        return target._replace(l2_share=0.5) if len(self.classes_) == 2 else target
+
+    def _store(self, coef: Array, intercept: Array) -> None:
+        if len(self.classes_) == 2:
+            coef, intercept = np.concatenate([-coef, coef]) / 2, np.concatenate([-intercept, intercept]) / 2
+        super()._store(coef, intercept)
+
+    def _stored(self) -> tuple[Array, Array]:
+        coef, intercept = super()._stored()
+        return (coef[1:] - coef[:1], intercept[1:] - intercept[:1]) if len(intercept) == 2 else (coef, intercept)

@@ -37,12 +37,13 @@ class Units(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A model, what it is fitted to, how much each row counts, and where its intercept begins."""
+    """A model, what it is fitted to, how much each row counts, where its intercept begins, and its share of `l2`."""
 
     model: LinearModel
     y: Array
     weights: Array
     intercept: float = 0.0
+    l2_share: float = 1.0
 
 
 class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -116,12 +117,16 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _store(self, coef: Array, intercept: Array) -> None:
         """Keep coefficients (outputs, features) and intercepts (outputs,) in the shapes that scikit-learn has."""
 
+    def _stored(self) -> tuple[Array, Array]:
+        """What `_store` was given last."""
+        return np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+
     def _minimise(self, target: Target, X: Any, clients: Any) -> tuple[Array, Array]:
         """Coefficients and intercepts in the units of X; a warning where they are not the minimiser's."""
         algorithm = self._algorithm()
         for name in ("fit_intercept", "warm_start"):
             true_or_false(name, getattr(self, name))
-        l2, rounds = nonnegative("l2", self.l2), positive_integer("rounds", self.rounds)
+        l2, rounds = target.l2_share * nonnegative("l2", self.l2), positive_integer("rounds", self.rounds)
         tol, step = positive("tol", self.tol), None if self.step is None else positive("step", self.step)
         seed = _seed(self.random_state)
         kept = target.weights > 0  # a row that counts nothing must not make a client of its own
@@ -187,7 +192,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if self.fit_intercept:
             W[features] = target.intercept
         if self.warm_start and hasattr(self, "coef_"):
-            coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+            coef, intercept = self._stored()
             if coef.shape == (outputs, features) and intercept.shape == (outputs,):
                 W[:features] = coef.T * units.size[:, None]
                 if self.fit_intercept:
