@@ -26,7 +26,7 @@ reproduce: $(CORE_STAMP)
 test test-quick test-long test-lowest test-newest coverage: export JAX_NUM_CPU_DEVICES ?= 1
 # Most of the tests' time went into compiling programs that run for milliseconds: compile them without optimisation, which
 # takes a third of it. `make test-long` and `make reproduce` run what users run.
-test test-quick coverage: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+test test-quick coverage mutation: export XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
 	--xla_cpu_use_fusion_emitters=false
 
 # A file's tests stay in one process, since they share compiled programs. A test that waits for what never comes fails after

@@ -17,6 +17,7 @@ from fedlin.problems.quadratic import Quadratic
 from fedlin.theory.accelerated_steps import locodl_pace, mask_share
 from fedlin.theory.curvature_steps import curvature_spread
 from fedlin.theory.method_bounds import convexity
+from fedlin.theory.steps import check_problem
 
 Array = NDArray[np.float64]
 
@@ -39,6 +40,7 @@ def coin_rounds(factor: float, probability: float, rounds: int) -> Array:
     return np.asarray(shrink ** (np.arange(rounds + 1) / 2))
 
 
+@check_problem
 def compressed_scaffnew(
     problem: Problem, rounds: int, distance0: float, spread: float, tau: int, sparsity: int
 ) -> Array:
@@ -67,6 +69,7 @@ def compressed_scaffnew(
     return coin_rounds(max(slow**2, 1 - share), 1 / tau, rounds) * sqrt(start)
 
 
+@check_problem
 def tamuna(problem: Problem, rounds: int, distance0: float, spread: float, tau: int, sparsity: int) -> Array:
     """Our proof, at the steps of `theory.tamuna`: a bound of E‖x_T - x*‖, that of `compressed_scaffnew`.
 
@@ -90,6 +93,7 @@ def tamuna(problem: Problem, rounds: int, distance0: float, spread: float, tau: 
     return compressed_scaffnew(problem, rounds, distance0, spread, tau, sparsity)
 
 
+@check_problem
 def locodl(problem: Problem, rounds: int, x0: Array, probability: float, omega: float) -> Array:
     """Our proof, at the steps of `theory.locodl` and the pace of `theory.locodl_pace`: a bound of E‖x_T - x*‖.
 
@@ -118,6 +122,7 @@ def locodl(problem: Problem, rounds: int, x0: Array, probability: float, omega: 
     return coin_rounds(max((1 - gamma * nu) ** 2, 1 - share), probability, rounds) * sqrt(start)
 
 
+@check_problem
 def gradskip(problem: Problem, rounds: int, distance0: float, spread: float) -> Array:
     """Our proof, at the steps of `theory.gradskip`: E‖x_T - x*‖ ≤ ((1 - p²)/(1 + p - p²))^{T/2}√Ψ_0, p = 1/√κ.
 
@@ -141,6 +146,7 @@ def gradskip(problem: Problem, rounds: int, distance0: float, spread: float) -> 
     return coin_rounds(1 - 1 / kappa, 1 / sqrt(kappa), rounds) * sqrt(start)
 
 
+@check_problem
 def fedlin_newton(problem: Problem, rounds: int, gap0: float) -> Array:
     """Our proof, at the steps of `theory.fedlin_newton`: gap_T ≤ ((M - 1)/(M + 1))^{2T} gap_0, for quadratics.
 

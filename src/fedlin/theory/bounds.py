@@ -23,7 +23,7 @@ from fedlin.theory.method_bounds import (
     marina_nonconvex,
     s_local_svrg,
 )
-from fedlin.theory.steps import DECAY
+from fedlin.theory.steps import DECAY, check_problem
 
 __all__ = [
     "certified",
@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 
+@check_problem
 def strongly_convex(problem: Problem, rounds: int, gap0: float) -> Array:
     """Theorem 1: gap_T ≤ (1 - 1/(6κ))^T gap_0.
 
@@ -94,6 +95,7 @@ def certified(problem: Problem | float, tau: ArrayLike, rounds: int, distance0: 
     return np.concatenate([[1.0], np.cumprod(certified_factors(problem, tau, rounds))]) * distance0
 
 
+@check_problem
 def convex(problem: Problem, distances: Array) -> Array:
     """Theorem 2: f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²), for T = 1, 2, ...
 
@@ -114,6 +116,7 @@ def convex(problem: Problem, distances: Array) -> Array:
     return np.concatenate([[np.inf], 10 * problem.smoothness / T * (distances[0] - distances[1:])])
 
 
+@check_problem
 def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) -> Array:
     """Theorem 2: gap after T rounds ≤ gap_0/(c gap_0 T + 1), c = 1/(12 ‖x̄_1 - x*‖² L).
 
@@ -136,6 +139,7 @@ def convex_last(problem: Problem, rounds: int, gap0: float, distance0: float) ->
     return gap0 / (c * gap0 * np.arange(rounds + 1) + 1)
 
 
+@check_problem
 def nonconvex(problem: Problem, losses: Array) -> Array:
     """Theorem 3: min over the first T models of ‖∇f‖² ≤ (52L/T)(f(x̄_1) - f(x̄_{T+1})), for T = 1, 2, ...
 
@@ -156,6 +160,7 @@ def nonconvex(problem: Problem, losses: Array) -> Array:
     return np.concatenate([[np.inf], 52 * problem.smoothness / T * (losses[0] - losses[1:])])
 
 
+@check_problem
 def polyak_lojasiewicz(problem: Problem, rounds: int, gap0: float) -> Array:
     """Theorem 4: gap_T ≤ (1 - μ/(26L))^T gap_0, μ the Polyak-Łojasiewicz constant.
 
@@ -176,6 +181,7 @@ def polyak_lojasiewicz(problem: Problem, rounds: int, gap0: float) -> Array:
     return geometric(problem.polyak_lojasiewicz / (26 * problem.smoothness), rounds) * gap0
 
 
+@check_problem
 def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma_squared: float) -> Array:
     """Theorem 5: a_{t+1} ≤ (1 - η̄μ/2) a_t + 25 η̄² σ², a_t the mean squared distance.
 
@@ -201,6 +207,7 @@ def noisy(problem: Problem, rounds: int, distance0: float, eta_bar: float, sigma
     return powers * distance0 + (1 - powers) * floor
 
 
+@check_problem
 def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_squared: float) -> Array:
     """Theorem 5 with η̄_t = 4/(μ(t + t_0)), t_0 = 48κ: a_t ≤ c/(t + t_0), c = max(400σ²/μ², t_0 a_0).
 
@@ -227,6 +234,7 @@ def noisy_decaying(problem: Problem, rounds: int, distance0: float, sigma_square
     return top / (np.arange(rounds + 1) + t0)
 
 
+@check_problem
 def server_sparse(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
     """Theorem 7: gap_T ≤ (1 - 1/(2δ(2+√δ)κ))^T gap_0.
 
@@ -248,6 +256,7 @@ def server_sparse(problem: Problem, rounds: int, gap0: float, delta: float) -> A
     return geometric(1 / (2 * delta * (2 + sqrt(delta)) * problem.condition), rounds) * gap0
 
 
+@check_problem
 def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) -> Array:
     """Theorem 8: gap_T ≤ 2κ(1 - 1/(96δκ))^T gap_0.
 
@@ -269,6 +278,7 @@ def server_feedback(problem: Problem, rounds: int, gap0: float, delta: float) ->
     return 2 * problem.condition * geometric(1 / (96 * delta * problem.condition), rounds) * gap0
 
 
+@check_problem
 def client_feedback(
     problem: Problem, rounds: int, distance0: float, eta_bar: float, delta: float, C: float, D: float
 ) -> Array:
@@ -297,6 +307,7 @@ def client_feedback(
     return 2 * geometric(0.75 * eta_bar * mu, rounds) * distance0 + floor
 
 
+@check_problem
 def client_feedback_gap(
     problem: Problem, rounds: int, gap0: float, eta_bar: float, delta: float, C: float, D: float
 ) -> Array:
@@ -325,6 +336,7 @@ def client_feedback_gap(
     return 2 * problem.condition * geometric(0.75 * eta_bar * mu, rounds) * gap0 + floor
 
 
+@check_problem
 def homogeneous(problem: Problem, rounds: int, gap0: float, steps: int) -> Array:
     """Proposition 3: gap_T ≤ (1 - 1/κ)^{TH} gap_0.
 

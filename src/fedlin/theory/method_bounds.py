@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from fedlin.errors import UnknownError
 from fedlin.problems.problem import Problem
 from fedlin.theory import method_steps as steps
+from fedlin.theory.steps import check_problem
 
 Array = NDArray[np.float64]
 
 
+@check_problem
 def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: float, sigma_squared: float) -> Array:
     """Theorem 1 of Reisizadeh et al. when all m clients answer, s_k = kτ + 1 and k counted from k_0:
 
@@ -47,6 +49,7 @@ def fedpaq(problem: Problem, rounds: int, distance0: float, tau: int, omega: flo
     return np.asarray((s[0] / s) ** 2 * distance0 + (C_1 * tau + C_2 * (tau - 1) ** 2) / s + C_3 * (tau - 1) / s**2)
 
 
+@check_problem
 def gradient_tracking(problem: Problem, rounds: int, gap0: float, server_step: float = 1.0) -> Array:
     """Our proof, at the steps of `theory.gradient_tracking`: gap_T ≤ (1 - min{1, η_s}/(4κ))^T gap_0.
 
@@ -68,6 +71,7 @@ def gradient_tracking(problem: Problem, rounds: int, gap0: float, server_step: f
     return geometric(min(1.0, server_step) / (4 * problem.condition), rounds) * gap0
 
 
+@check_problem
 def fedcomgate(
     problem: Problem, rounds: int, gap0: float, spread0: float, omega: float = 0.0, server_step: float = 1.0
 ) -> Array:
@@ -96,6 +100,7 @@ def fedcomgate(
     return geometric(a * convexity(problem) / 2, rounds) * (gap0 + a / 4 * spread0)
 
 
+@check_problem
 def marina(problem: Problem, rounds: int, gap0: float, omega: float, probability: float) -> Array:
     """Our proof, at the steps of `theory.marina`, whose η is: E gap_T ≤ (1 - ημ)^T gap_0, μ of Polyak and Łojasiewicz.
 
@@ -119,6 +124,7 @@ def marina(problem: Problem, rounds: int, gap0: float, omega: float, probability
     return geometric(eta * problem.polyak_lojasiewicz, rounds) * gap0
 
 
+@check_problem
 def marina_nonconvex(problem: Problem, rounds: int, gap0: float, omega: float, probability: float) -> Array:
     """Our proof, at the steps of `theory.marina`: (1/T) Σ_{t<T} E‖∇f(x_t)‖² ≤ 2 gap_0/(ηT), for T = 1, 2, ...
 
@@ -142,6 +148,7 @@ def marina_nonconvex(problem: Problem, rounds: int, gap0: float, omega: float, p
     return np.concatenate([[np.inf], 2 * gap0 / (eta * np.arange(1, rounds + 1))])
 
 
+@check_problem
 def s_local_svrg(problem: Problem, rounds: int, distance0: float, eta_bar: float, renewal: float) -> Array:
     """Our proof: E‖x_T - x*‖² ≤ (1 - min{η̄μ, q}/2)^T (1 + (1 - q)/(100q)) ‖x_0 - x*‖².
 
