@@ -95,12 +95,12 @@ def _exceptions(factors: Array, levels: list[str]) -> list[str]:
 def _survey(setting: Setting) -> str:
     """The dense round's spectral radius on many more draws, which costs no simulation."""
     count = setting.pick(64, 8)
-    seen = [examine(problems.least_squares(seed=n), least_squares_steps(n), ETA_BAR) for n in range(count)]
-    wild = sum(one.reach > 2 for one in seen)
-    fails = sum(one.radius >= 1 for one in seen)
-    worst = max(range(count), key=lambda n: seen[n].radius)
+    instances = [examine(problems.least_squares(seed=n), least_squares_steps(n), ETA_BAR) for n in range(count)]
+    wild = sum(instance.reach > 2 for instance in instances)
+    fails = sum(instance.radius >= 1 for instance in instances)
+    worst = max(range(count), key=lambda n: instances[n].radius)
     return (
         f"η̄ = {ETA_BAR:g} is some 60 times 1/(6L), yet the dense round fails on {of(fails, count)} (0 to {count - 1}). "
         f"On {wild} of them the local steps of some client grow (η_iL_i > 2, which takes τ_i ≤ 5), but the others "
-        f"outvote it. Nearest to failing is draw {worst}: {seen[worst]}."
+        f"outvote it. Nearest to failing is draw {worst}: {instances[worst]}."
     )

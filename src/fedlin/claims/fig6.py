@@ -39,15 +39,18 @@ def check(setting: Setting) -> Outcome:
     family = {"": [logistic(n) for n in numbers]}
     runs = run_levels(setting, LEVELS, family, plans, rounds, at_clients=True, together=False)
     curves = runs.of("")
-    level = np.array([floors(one) for one in curves.values()])  # (levels of sparsification, draws)
+    level = np.array([floors(values) for values in curves.values()])  # (levels of sparsification, draws)
     dense = level[0] / next(iter(curves.values()))[:, 0]
     low, grows = dense <= LOWER, np.all(np.diff(level, axis=0) > 0, axis=0)
     rows = [
-        Row(f"{name}: median level of the last quarter", f"{np.median(one):.2g} ({one.min():.2g} to {one.max():.2g})")
-        for name, one in zip(curves, level, strict=True)
+        Row(
+            f"{name}: median level of the last quarter",
+            f"{np.median(values):.2g} ({values.min():.2g} to {values.max():.2g})",
+        )
+        for name, values in zip(curves, level, strict=True)
     ]
     ratio = level[1:] / level[:-1]
-    words = ", ".join(f"× {np.median(one):.2g} (least {one.min():.2g})" for one in ratio)
+    words = ", ".join(f"× {np.median(values):.2g} (least {values.min():.2g})" for values in ratio)
     rows += [
         Row("dense: that level over the start, largest", f"{dense.max():.1e}", f"at most {LOWER:g}", bool(low.all())),
         Row("level against the next smaller δ", words, "above 1 on every draw", bool(grows.all())),

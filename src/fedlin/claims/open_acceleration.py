@@ -75,8 +75,8 @@ def check(setting: Setting) -> Outcome:
         ),
     ]
     curves = tuple(
-        Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
-        for name, found in counts.items()
+        Curve(name, np.array(kappas), np.median(rounds, axis=0), rounds.min(axis=0), rounds.max(axis=0))
+        for name, rounds in counts.items()
     )
     panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the distance²", curves, xscale="log")
     return Outcome(
@@ -115,7 +115,8 @@ def rounds_needed(name: str, problem: Quadratic, seed: int) -> float:
     seeds = range(SEEDS * seed, SEEDS * (seed + 1))
     share = 1.0 if method.cohort is None else method.cohort / SIZE
     runs = [
-        simulate(method, problem, plan, most, seed=one, stop=goal, iterates=False, participation=share) for one in seeds
+        simulate(method, problem, plan, most, seed=number, stop=goal, iterates=False, participation=share)
+        for number in seeds
     ]
     return float(np.mean([run.rounds if run.status == "stopped" else np.inf for run in runs]))
 

@@ -62,8 +62,8 @@ def check(setting: Setting) -> Outcome:
         )
     )
     curves = tuple(
-        Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
-        for name, found in counts.items()
+        Curve(name, np.array(kappas), np.median(rounds, axis=0), rounds.min(axis=0), rounds.max(axis=0))
+        for name, rounds in counts.items()
     )
     panel = Panel("Quadratics, τ = √κ", "condition number κ", "rounds to 10⁻⁶ of the distance²", curves, xscale="log")
     return Outcome(

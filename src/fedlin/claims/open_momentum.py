@@ -57,7 +57,7 @@ def check(setting: Setting) -> Outcome:
         for tau in MOMENTUM_TAU
         for kappa in MOMENTUM_KAPPAS
     ]
-    drops = [0.0 if found is None else 1 - found for found in proofs]
+    drops = [0.0 if factor is None else 1 - factor for factor in proofs]
     least = min(drop * sqrt(kappa) for drop, kappa in zip(drops, MOMENTUM_KAPPAS * len(MOMENTUM_TAU), strict=True))
     rows = (
         Row(
@@ -108,7 +108,7 @@ def _rounds(setting: Setting, problem: Quadratic, tau: NDArray[np.int32]) -> tup
     beta = theory.momentum_factor(problem, tau)
     method = setting.tested(momentum(_fedlin(setting)(), beta))
     goal = Stop(distance=ACCURACY * float(problem.measure(problem.start)["distance"]))
-    asked = log(ACCURACY) / (2 * log(2 * beta / (1 + beta)))  # 1 - √q = 2β/(1 + β)
-    run = simulate(method, problem, theory.momentum(problem, tau), int(10 * asked), stop=goal, iterates=False)
+    promised = log(ACCURACY) / (2 * log(2 * beta / (1 + beta)))  # 1 - √q = 2β/(1 + β)
+    run = simulate(method, problem, theory.momentum(problem, tau), int(10 * promised), stop=goal, iterates=False)
     rounds = float(run.rounds) if run.status == "stopped" else np.inf
-    return rounds, rounds / asked
+    return rounds, rounds / promised

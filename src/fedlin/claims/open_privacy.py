@@ -43,8 +43,10 @@ def check(setting: Setting) -> Outcome:
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     places: tuple[Where, ...] = setting.pick(("central", "local"), ("central",))
     for where in places:
-        found = {name: _errors(setting, name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")}
-        linear, average = found["FedLin"], found["FedAvg"]
+        errors_of = {
+            name: _errors(setting, name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")
+        }
+        linear, average = errors_of["FedLin"], errors_of["FedAvg"]
         for place, epsilon in ((0, BUDGETS[where][0]), (-1, BUDGETS[where][-1])):
             what = f"{where} noise, ε = {epsilon:g}: distance² of FedLin against FedAvg"
             words = f"{np.median(linear[:, place]):.1e} against {np.median(average[:, place]):.1e} (median)"
@@ -66,7 +68,7 @@ def check(setting: Setting) -> Outcome:
         )
         curves = tuple(
             Curve(name, BUDGETS[where], np.median(errors, axis=0), errors.min(axis=0), errors.max(axis=0))
-            for name, errors in found.items()
+            for name, errors in errors_of.items()
         )
         panels.append(Panel(f"Noise: {where}", f"ε at δ = {DELTA:g}", "‖x̄ - x*‖²", curves, xscale="log"))
     return Outcome(

@@ -29,13 +29,13 @@ def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Ca
     if varying and setting.quick:  # another program to compile
         families.pop(f"logistic regression, l2 = {L2:g}")
     tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
-    found = []
+    cases = []
     for name, family in families.items():
         plans = [theory.strongly_convex(problem, steps) for problem, steps in zip(family, tau, strict=True)]
         runs = play(setting, family, plans, rounds)
         bounds = runs.bounds(theory.bounds.strongly_convex, "gap")
-        found.append(Case(name, runs.curves("gap"), bounds, runs.departures))
-    return found
+        cases.append(Case(name, runs.curves("gap"), bounds, runs.departures))
+    return cases
 
 
 @claim(
@@ -49,10 +49,10 @@ def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Ca
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on problems that differ from client to client."""
-    found = strongly_convex_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound=BOUND) for case in found)
+    cases = strongly_convex_cases(setting)
+    panels = tuple(case.panel("gap / first gap", bound=BOUND) for case in cases)
     return judge(
-        found,
+        cases,
         Figure("thm1", "The gap of FedLin and the rate Theorem 1 promises", panels),
         {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(6Lτ)", "rounds": str(setting.rounds or ROUNDS)},
     )

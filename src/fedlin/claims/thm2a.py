@@ -48,12 +48,12 @@ def convex_runs(
     setting: Setting, plan: Callable[[Problem, Any], Plan], varying: bool = False
 ) -> list[tuple[ConvexFamily, PlayedRuns]]:
     """Each family with the steps of `plan`; `varying` draws τ anew every round."""
-    found = []
-    for one in families(setting):
-        tau = [instances.steps_by_round(n, one.rounds, varying) for n in range(len(one.members))]
-        plans = [plan(p, steps) for p, steps in zip(one.members, tau, strict=True)]
-        found.append((one, play(setting, one.members, plans, one.rounds, x0=one.x0)))
-    return found
+    played = []
+    for family in families(setting):
+        tau = [instances.steps_by_round(n, family.rounds, varying) for n in range(len(family.members))]
+        plans = [plan(p, steps) for p, steps in zip(family.members, tau, strict=True)]
+        played.append((family, play(setting, family.members, plans, family.rounds, x0=family.x0)))
+    return played
 
 
 def gap_of_means(problem: Problem, run: Result, rounds: int) -> Array:
@@ -71,13 +71,13 @@ def gap_of_means(problem: Problem, run: Result, rounds: int) -> Array:
 
 def mean_cases(setting: Setting, varying: bool = False) -> list[Case]:
     """Theorem 2's first part on both families."""
-    found = []
-    for one, runs in convex_runs(setting, theory.convex, varying):
-        gaps = np.array([gap_of_means(p, run, one.rounds) for p, run in zip(one.members, runs.runs, strict=True)])
+    cases = []
+    for family, runs in convex_runs(setting, theory.convex, varying):
+        gaps = np.array([gap_of_means(p, run, family.rounds) for p, run in zip(family.members, runs.runs, strict=True)])
         distances = runs.curves("distance")
-        bounds = np.array([theory.bounds.convex(p, d) for p, d in zip(one.members, distances, strict=True)])
-        found.append(Case(one.name, gaps, bounds, runs.departures, power=True))
-    return found
+        bounds = np.array([theory.bounds.convex(p, d) for p, d in zip(family.members, distances, strict=True)])
+        cases.append(Case(family.name, gaps, bounds, runs.departures, power=True))
+    return cases
 
 
 @claim(
@@ -91,14 +91,14 @@ def mean_cases(setting: Setting, varying: bool = False) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every T against the bound, on two kinds of problem without strong convexity."""
-    found = mean_cases(setting)
+    cases = mean_cases(setting)
     panels = tuple(
-        case.panel("gap / first gap", measured="mean of FedLin's models", bound="bound of Theorem 2") for case in found
+        case.panel("gap / first gap", measured="mean of FedLin's models", bound="bound of Theorem 2") for case in cases
     )
     return judge(
-        found,
+        cases,
         Figure("thm2a", "The mean of FedLin's models on convex problems", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(10Lτ)", "rounds": lengths(found)},
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(10Lτ)", "rounds": lengths(cases)},
     )
 
 

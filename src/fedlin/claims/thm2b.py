@@ -12,13 +12,13 @@ def last_cases(setting: Setting, varying: bool = False) -> list[Case]:
     """Theorem 2's second part on the families of the first."""
     return [
         Case(
-            one.name,
+            family.name,
             runs.curves("gap"),
             runs.bounds(theory.bounds.convex_last, "gap", "distance"),
             runs.departures,
             power=True,
         )
-        for one, runs in convex_runs(setting, theory.convex_last, varying)
+        for family, runs in convex_runs(setting, theory.convex_last, varying)
     ]
 
 
@@ -33,10 +33,10 @@ def last_cases(setting: Setting, varying: bool = False) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on the problems of the first part."""
-    found = last_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound="bound of Theorem 2") for case in found)
+    cases = last_cases(setting)
+    panels = tuple(case.panel("gap / first gap", bound="bound of Theorem 2") for case in cases)
     return judge(
-        found,
+        cases,
         Figure("thm2b", "FedLin's last model on convex problems", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(6Lτ)", "rounds": lengths(found)},
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(6Lτ)", "rounds": lengths(cases)},
     )

@@ -68,14 +68,14 @@ def _case(name: str, runs: PlayedRuns) -> Case:
 )
 def check(setting: Setting) -> Outcome:
     """Both begun where f is not convex."""
-    found = nonconvex_cases(setting)
+    cases = nonconvex_cases(setting)
     family = [instances.small_logistic(n, nonconvex=BENT) for n in instances.draws(setting)]
     bent = max(least_curvature(problem, FAR) for problem in family)
-    panels = tuple(case.panel("least ‖∇f‖² / the first", bound="bound of Theorem 3") for case in found)
+    panels = tuple(case.panel("least ‖∇f‖² / the first", bound="bound of Theorem 3") for case in cases)
     return judge(
-        found,
+        cases,
         Figure("thm3", "The gradient on a non-convex problem", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(found)},
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(cases)},
         rows=[
             Row(
                 "logistic regression: least eigenvalue of ∇²f at the start (largest over draws)",

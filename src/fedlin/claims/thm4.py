@@ -17,7 +17,7 @@ ROUNDS = 1100  # the bound falls to 10⁻⁹ of the start
 def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
     """Quadratics of low rank (convex, flat) and x² + 3 sin²x (not convex), split over unlike clients."""
     numbers = instances.draws(setting)
-    found = []
+    cases = []
     for name, family, x0, rounds, gradients in (
         (
             f"quadratics of rank 7 in d = 12, κ = {KAPPA:g}",
@@ -38,8 +38,8 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
         plans = [theory.polyak_lojasiewicz(p, steps) for p, steps in zip(family, tau, strict=True)]
         runs = play(setting, family, plans, rounds, x0=x0, gradients=gradients)
         bounds = runs.bounds(theory.bounds.polyak_lojasiewicz, "gap")
-        found.append(Case(name, runs.curves("gap"), bounds, runs.departures))
-    return found
+        cases.append(Case(name, runs.curves("gap"), bounds, runs.departures))
+    return cases
 
 
 @claim(
@@ -53,10 +53,10 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on a problem that is flat and on one that is not convex."""
-    found = polyak_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound="bound (1 - 1/(26κ))^T") for case in found)
+    cases = polyak_cases(setting)
+    panels = tuple(case.panel("gap / first gap", bound="bound (1 - 1/(26κ))^T") for case in cases)
     return judge(
-        found,
+        cases,
         Figure("thm4", "FedLin where f obeys the Polyak-Łojasiewicz condition", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(found)},
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(cases)},
     )

@@ -30,20 +30,20 @@ NOISY_ROUNDS = 100
 )
 def check(setting: Setting) -> Outcome:
     """The checks of the theorems with τ drawn anew for every client and round."""
-    found = _named("Theorem 1", strongly_convex_cases(setting, varying=True))
+    cases = _named("Theorem 1", strongly_convex_cases(setting, varying=True))
     rows: list[Row] = []
     if not setting.quick:  # each is another program to compile
-        found += _named("Theorem 2, mean", mean_cases(setting, varying=True))
-        found += _named("Theorem 2, last", last_cases(setting, varying=True))
-        found += _named("Theorem 3", nonconvex_cases(setting, varying=True))
-        found += _named("Theorem 4", polyak_cases(setting, varying=True))
+        cases += _named("Theorem 2, mean", mean_cases(setting, varying=True))
+        cases += _named("Theorem 2, last", last_cases(setting, varying=True))
+        cases += _named("Theorem 3", nonconvex_cases(setting, varying=True))
+        cases += _named("Theorem 4", polyak_cases(setting, varying=True))
         rows = _noisy(setting)
-    panels = tuple(case.panel("measured / the first", bound="bound") for case in found)
+    panels = tuple(case.panel("measured / the first", bound="bound") for case in cases)
     return judge(
-        found,
+        cases,
         Figure("time-varying", "FedLin with new numbers of local steps every round", panels),
         {"clients": "10", "τ": "uniform on {1, ..., 10}, anew every round", "η": "that of each theorem"}
-        | {"rounds": lengths(found)},
+        | {"rounds": lengths(cases)},
         rows=rows,
     )
 

@@ -94,8 +94,8 @@ def thin(curve: Curve, xscale: Scale = "linear", points: int = 160) -> Curve:
 
 def distance_panel(title: str, curves: Mapping[str, Array]) -> Panel:
     """‖x̄ - x*‖² over rounds: every name's median and range."""
-    shown = tuple(summary(name, rows) for name, rows in curves.items())
-    return Panel(title, "communication round", "‖x̄ - x*‖²", shown)
+    lines = tuple(summary(name, rows) for name, rows in curves.items())
+    return Panel(title, "communication round", "‖x̄ - x*‖²", lines)
 
 
 def floors(curves: Array) -> Array:
@@ -127,8 +127,8 @@ def fall(curve: Array, above: float = RESOLVED) -> float:
     0.6931
     """
     small = np.flatnonzero(~(np.isfinite(curve) & (curve > above * curve[0])))
-    seen = curve[: small[0]] if small.size else curve
-    return -log_line(seen, len(seen) // 2)[0] if len(seen) > 3 else float("nan")
+    before = curve[: small[0]] if small.size else curve
+    return -log_line(before, len(before) // 2)[0] if len(before) > 3 else float("nan")
 
 
 def straightness(curve: Array, above: float) -> float:
@@ -138,10 +138,10 @@ def straightness(curve: Array, above: float) -> float:
     1.0
     """
     small = np.flatnonzero(~(np.isfinite(curve) & (curve > above)))
-    seen = np.log(curve[: small[0]] if small.size else curve)
-    if len(seen) < 3:
+    logarithms = np.log(curve[: small[0]] if small.size else curve)
+    if len(logarithms) < 3:
         return float("nan")
-    return float(np.corrcoef(np.arange(len(seen)), seen)[0, 1] ** 2)
+    return float(np.corrcoef(np.arange(len(logarithms)), logarithms)[0, 1] ** 2)
 
 
 def straight_row(runs: Iterable[tuple[Array, float]], until: str = "") -> Row:
@@ -161,8 +161,8 @@ def exponent(curve: Array) -> float:
     >>> round(exponent(5 / np.arange(1, 1000.0)), 2)
     1.0
     """
-    seen = np.flatnonzero(np.isfinite(curve) & (curve > RESOLVED * curve[0]))
-    late = seen[seen > max(0, len(seen) // 3)]
+    resolved = np.flatnonzero(np.isfinite(curve) & (curve > RESOLVED * curve[0]))
+    late = resolved[resolved > max(0, len(resolved) // 3)]
     return float(-np.polyfit(np.log(late), np.log(curve[late]), 1)[0]) if len(late) > 1 else float("nan")
 
 
