@@ -25,7 +25,7 @@ def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) 
     try:
         return model.model_validate(dict(raw))
     except ValidationError as error:
-        lines = dict.fromkeys(_line(model, one, path) for one in error.errors())
+        lines = dict.fromkeys(_line(model, problem, path) for problem in error.errors())
         raise ArgumentError("\n".join(lines)) from error
 
 

@@ -320,7 +320,9 @@ class PlanConfig(Section):
 
 
 _Finite = Annotated[float, Field(description="a finite number")]
-_limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
+_limits: dict[str, Any] = {
+    quantity.name: ((Positive if quantity.positive else _Finite) | None, None) for quantity in MEASURED
+}
 _limits |= dict.fromkeys(METRICS, (_Finite | None, None))
 # When a run may end early: one key for every measure, and for every metric on rows held out.
 StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)

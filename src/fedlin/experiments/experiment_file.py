@@ -62,7 +62,7 @@ def _with_absolute_paths(raw: Mapping[str, Any], home: Path, within: str = "") -
         if isinstance(value, dict):
             table[key] = _with_absolute_paths(value, home, key)
         elif isinstance(value, list) and key == "algorithm":
-            table[key] = [_with_absolute_paths(one, home) if isinstance(one, dict) else one for one in value]
+            table[key] = [_with_absolute_paths(entry, home) if isinstance(entry, dict) else entry for entry in value]
         elif isinstance(value, str) and (key == "python" or within == "metrics"):
             path, name = place_of(value)
             table[key] = f"{located(path, home)}:{name}"

@@ -106,8 +106,8 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Gri
         yield checked(config.PROBLEMS[kind], cell, ("problem",)), grid
 
 
-def _shares(given: Any) -> Iterator[tuple[float, Grid]]:
-    for cell, grid in cells({"participation": given}, ()):
+def _shares(share: Any) -> Iterator[tuple[float, Grid]]:
+    for cell, grid in cells({"participation": share}, ()):
         yield checked(config.ParticipationConfig, cell).participation, grid
 
 
@@ -140,8 +140,8 @@ def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
 def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Grid, Grid]]:
     """An algorithm's plan in front of the plan of all; one way to give a step size puts the other away."""
     hidden = {*own, *(STEP_SIZES if own.keys() & STEP_SIZES else ())}
-    kept = {key: value for key, value in shared.items() if key not in hidden}
-    for cell, grid in cells(kept, ("plan",)):
+    visible = {key: value for key, value in shared.items() if key not in hidden}
+    for cell, grid in cells(visible, ("plan",)):
         for own_cell, own_grid in cells(own, ("algorithm", "plan")):
             yield {**cell, **own_cell}, {**grid, **own_grid}
 

@@ -196,12 +196,12 @@ def resolved(file: ExperimentFile) -> dict[str, Any]:
     return table
 
 
-def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _under(defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _under(value, given[key])
-        if isinstance(value, dict) and isinstance(given.get(key), dict)
-        else given.get(key, value)
-        for key, value in {**defaults, **given}.items()
+        key: _under(value, settings[key])
+        if isinstance(value, dict) and isinstance(settings.get(key), dict)
+        else settings.get(key, value)
+        for key, value in {**defaults, **settings}.items()
     }
 
 
@@ -209,7 +209,7 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if key == "algorithm" and not path:
-            value = {f"[{position}]": one for position, one in enumerate(value)}
+            value = {f"[{position}]": entry for position, entry in enumerate(value)}
         here = f"{path}{'' if not path or key.startswith('[') else '.'}{key}"
         flat |= _flat(value, here) if isinstance(value, dict) else {here: value}
     return flat
