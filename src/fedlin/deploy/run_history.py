@@ -50,24 +50,28 @@ class RunHistory:
 
     def curves(self) -> list[Curve]:
         """What there is to draw: the gradient, the move, the sites' metrics, and the bytes."""
-        kept = thinned(sorted(self.rounds))
-        lines = [self.rounds[number] for number in kept]
+        rounds = thinned(sorted(self.rounds))
+        lines = [self.rounds[number] for number in rounds]
         drawn = [
-            _curve("norm of the gradient", {"gradient": [(one["round"], one.get("gradient")) for one in lines]}, True),
-            _curve("move of the model in a round", {"move": [(one["round"], one["move"]) for one in lines]}, True),
+            _curve(
+                "norm of the gradient", {"gradient": [(line["round"], line.get("gradient")) for line in lines]}, True
+            ),
+            _curve("move of the model in a round", {"move": [(line["round"], line["move"]) for line in lines]}, True),
         ]
         evaluations = [event for event in self.events if event["event"] == "evaluation"]
         latest = {event["round"]: event for event in evaluations}  # a round that was played again counts once
         for metric in dict.fromkeys(name for event in evaluations for name in event["mean"]):
             names = dict.fromkeys(site for event in evaluations for site in event["sites"])
-            lines_of = {"mean": [(number, one["mean"].get(metric)) for number, one in latest.items()]}
+            lines_of = {"mean": [(number, evaluation["mean"].get(metric)) for number, evaluation in latest.items()]}
             for site in names:
-                lines_of[site] = [(number, one["sites"].get(site, {}).get(metric)) for number, one in latest.items()]
+                lines_of[site] = [
+                    (number, evaluation["sites"].get(site, {}).get(metric)) for number, evaluation in latest.items()
+                ]
             drawn.append(
                 _curve(f"{metric} at the sites", {n: thinned(points) for n, points in lines_of.items()}, False)
             )
         ways = {"up": "bytes_up", "down": "bytes_down"}
-        sums = {way: [(one["round"], one[column]) for one in lines] for way, column in ways.items()}
+        sums = {way: [(line["round"], line[column]) for line in lines] for way, column in ways.items()}
         drawn.append(_curve("bytes so far", sums, False))
         return [curve for curve in drawn if curve["lines"]]
 

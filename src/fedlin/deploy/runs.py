@@ -97,10 +97,10 @@ def conclude(folder: Path, content: dict[str, Any]) -> None:
 def outcome(folder: Path) -> dict[str, Any] | None:
     """How the run ended, if it did."""
     try:
-        found = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        content = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("status"), str) else None
+    return content if isinstance(content, dict) and isinstance(content.get("status"), str) else None
 
 
 def exit_status(end: dict[str, Any]) -> int:

@@ -156,12 +156,12 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     if not isinstance(sites, dict) or not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
     numbers = {name: table_of(sites, name, SiteConfig, "sites") for name in sorted(sites)}
-    plan = Plan([one.tau for one in numbers.values()], [one.eta for one in numbers.values()])
+    plan = Plan([site.tau for site in numbers.values()], [site.eta for site in numbers.values()])
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
     if run.secure:
         _check_secure(policy, len(numbers))
-    weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
+    weights = {name: site.weight for name, site in numbers.items() if site.weight is not None}
     evaluation = None
     if "evaluation" in tables:
         evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())

@@ -114,7 +114,9 @@ def _progress(line: dict[str, Any]) -> Progress:
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
     written = read_log(run / STATE / LOG, last)
-    return status_of(run, [one for one in written if "event" in one], [one for one in written if "event" not in one])
+    return status_of(
+        run, [line for line in written if "event" in line], [line for line in written if "event" not in line]
+    )
 
 
 def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> RunStatus:

@@ -130,6 +130,6 @@ def _row(row: SiteRow, status: RunStatus) -> Snapshot:
 
 def _asked_line(line: dict[str, Any]) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(line["time"]))
-    what = f"{line['kind'].lower()} of round {line['round'] + 1}, {line['phase']}"
+    message = f"{line['kind'].lower()} of round {line['round'] + 1}, {line['phase']}"
     why = f": {json.dumps(line['reason'])[1:-1]}" if "reason" in line else ""
-    return f"{clock} {what}: {line['answer'].lower()}{why}"
+    return f"{clock} {message}: {line['answer'].lower()}{why}"

@@ -122,15 +122,15 @@ class Driver:
         return {client.name for client in self._clients()}
 
     def _clients(self) -> list[Any]:
-        found: list[Any] = bounded(self.session().get_system_info).client_info
-        return found
+        clients: list[Any] = bounded(self.session().get_system_info).client_info
+        return clients
 
     def returned(self, silent: set[str]) -> set[str]:
         """Of the sites that do not answer in the running job, those whose machines do: they were started again."""
         if not silent or time.monotonic() - self._sent < GRACE:  # a job is given its time
             return set()
         try:
-            heard = {one.name: float(one.last_connect_time) for one in self._clients()}
+            heard = {client.name: float(client.last_connect_time) for client in self._clients()}
         except Exception:
             self.forget()
             return set()

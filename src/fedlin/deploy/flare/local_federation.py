@@ -52,22 +52,22 @@ class LocalFederation:
             stop_all(everyone)
 
     def _attend(self, watch: Watch, screen: Screen) -> dict[str, Any]:
-        seen, submitted, revived, asked = -1, 0, 0, 0.0
+        last_round, submitted, revived, advanced = -1, 0, 0, 0.0
         run = self.project.run_folder
-        while (found := outcome(run)) is None:
+        while (ended := outcome(run)) is None:
             for name in self._revive():
                 screen.tell(f"{name}'s process had ended and is started again: see process.log in its folder")
-            if time.monotonic() - asked >= _ASK:
+            if time.monotonic() - advanced >= _ASK:
                 running = self.driver.advance()
-                asked = time.monotonic()
+                advanced = time.monotonic()
                 if self.driver.awaited:
                     screen.tell(f"waiting for {self.driver.awaited} to connect")
                 elif running:
                     screen.tell("everyone is connected, and the job starts")
             status = read_status(run, RECENT)
             now = status.progress
-            if now is not None and now.round != seen:
-                seen, submitted, revived = now.round, self.driver.submissions, self._revived
+            if now is not None and now.round != last_round:
+                last_round, submitted, revived = now.round, self.driver.submissions, self._revived
             if max(self.driver.submissions - submitted, self._revived - revived) > _FRUITLESS:
                 return {
                     "status": "failed",
@@ -77,7 +77,7 @@ class LocalFederation:
             watch(now)
             screen.show(now, read_awaiting(run), status.events)
             time.sleep(_POLL)
-        return found
+        return ended
 
     def _revive(self) -> list[str]:
         """Start again what has ended; who that was."""

@@ -130,7 +130,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
         ) from error
 
 
-def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+def tell_status(folder: str, request: dict[str, Any]) -> dict[str, Any]:
     """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer.
 
     Sites that registered since this job began were started again, and the job has no process there.
@@ -144,7 +144,7 @@ def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
         "settings": _job.get("settings", ""),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
-        "events": status.events[int(asked.get("events", 0)) :],
+        "events": status.events[int(request.get("events", 0)) :],
         "silent": (silent := [row.name for row in status.sites if row.state.startswith("silent")]),
         "returned": [name for name in silent if name in returned],
     }
@@ -229,8 +229,8 @@ def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
     own: dict[str, Any] = runpy.run_path(str(path))
     for function in functions:
         if function not in own:
-            what = "rows, as read_table does" if function == "table" else "problem"
-            raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {what}.")
+            content = "rows, as read_table does" if function == "table" else "problem"
+            raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {content}.")
     return own
 
 
