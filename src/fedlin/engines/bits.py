@@ -162,8 +162,8 @@ def _messages(
 ) -> Iterator[tuple[int, tuple[int, Array, Message, Message]]]:
     """(round, (phase, who takes part, broadcast, stacked uploads)), on the host and as they are sent."""
     share = 1.0 if algorithm.cohort is None else algorithm.cohort / problem.clients
-    given = {"seed": seed, "x0": x0, "participation": share, "weights": None, "stop": None}
-    run = prepare_run(algorithm, problem, plan, rounds, **given)  # type: ignore[arg-type]
+    options = {"seed": seed, "x0": x0, "participation": share, "weights": None, "stop": None}
+    run = prepare_run(algorithm, problem, plan, rounds, **options)  # type: ignore[arg-type]
     program = ClientProgram(problem.objective, problem.sampling)
     openings = opening_rounds(algorithm, seed, 0, rounds)
     with precision(problem.dtype):

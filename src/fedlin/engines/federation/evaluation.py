@@ -140,10 +140,10 @@ class FederationEvaluator:
         session = self.session
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))
         reachable = session.exchange.transport.clients()
-        asked = [name for name in session.roster.active if name in reachable]
-        if not asked:
+        names = [name for name in session.roster.active if name in reachable]
+        if not names:
             return {}
-        return session.ask(route, dict.fromkeys(asked, message), needed, due=asked)
+        return session.ask(route, dict.fromkeys(names, message), needed, due=names)
 
     def _write(self, metric: str) -> None:
         if self.path is not None and self.best is not None:

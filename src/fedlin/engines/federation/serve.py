@@ -118,9 +118,13 @@ def serve(
     rounds = positive_integer("rounds", rounds)
     start = _start(dim, x0, dtype)
     policy = Policy.everyone() if policy is None else policy
-    for given, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
+    for argument, value, kind in (
+        ("algorithm", algorithm, Algorithm),
+        ("plan", plan, Plan),
+        ("policy", policy, Policy),
+    ):
         if not isinstance(value, kind):
-            raise ArgumentError(f"{given} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
+            raise ArgumentError(f"{argument} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
     policy.check(algorithm)
     aggregate = check_aggregate(algorithm, aggregate, np.ones(1))
     if policy.quorum is not None:

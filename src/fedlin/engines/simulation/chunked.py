@@ -175,7 +175,7 @@ class Chunked:
         of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
         eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
-        seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
+        loss_sums: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
         single = coming.placed is not None
         states = [self._newest_states(chunk) for chunk in chunks]
         for clients_part, server_part in _programs(
@@ -185,13 +185,13 @@ class Chunked:
             for number, chunk in enumerate(chunks):
                 clients, weights = coming.placed or self._load(chunk, self.done)
                 clients = clients._replace(state=states[number])
-                given = (inputs, server, clients, weights, np.int32(chunk.used))
+                arguments = (inputs, server, clients, weights, np.int32(chunk.used))
                 if not keep:
-                    check_fits(clients_part, given, self.chunk)
-                states[number], uploads, taken, *losses = clients_part(*given)
+                    check_fits(clients_part, arguments, self.chunk)
+                states[number], uploads, taken, *losses = clients_part(*arguments)
                 if keep:
                     self._save_states()  # the last round's, while the device works on this one
-                seen[number] = _plus(seen[number], losses)
+                loss_sums[number] = _plus(loss_sums[number], losses)
                 mean = _plus(mean, uploads)
                 calls.append(taken)
                 if number > 0:
@@ -206,7 +206,9 @@ class Chunked:
         elif keep:
             for chunk, new in zip(chunks, states, strict=True):
                 self._write_states(chunk, new)
-        training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
+        training = [
+            mean_loss(chunk.weights, *map(np.asarray, sums)) for chunk, sums in zip(chunks, loss_sums, strict=True)
+        ]
         return server, np.sum(calls, axis=0), np.sum(training, axis=0)
 
     def _newest_states(self, chunk: Chunk) -> State:
@@ -277,12 +279,12 @@ def chunk_that_fits(run: Run) -> int | None:
     Two chunks are there at once, and local work needs as much again and more.
     """
     problem, memory = run.problem, device_memory()
-    one = count_bytes(of_clients((problem.data, problem.noise), 1))
-    one += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
-    if one * problem.clients <= WHOLE * memory:
+    client_bytes = count_bytes(of_clients((problem.data, problem.noise), 1))
+    client_bytes += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
+    if client_bytes * problem.clients <= WHOLE * memory:
         return None
     models = 4 * problem.start.nbytes  # a client's own, its gradient, its upload and its step
-    return max(1, min(run.cohort or problem.clients, int(PART * memory / (one + models))))
+    return max(1, min(run.cohort or problem.clients, int(PART * memory / (client_bytes + models))))
 
 
 @jax.jit

@@ -137,8 +137,8 @@ class Run:
     def state(self) -> State:
         """The server's and the clients' states before the first round."""
         x = jnp.asarray(self.x0)
-        one = self.algorithm.init_client(x)
-        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
+        client = self.algorithm.init_client(x)
+        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), client)
         # Copies, since a program takes its state over and no buffer can be given twice.
         return State(jax.tree.map(jnp.copy, self.algorithm.init_server(x)), everyone)
 
@@ -231,9 +231,9 @@ def prepare_run(
     check_cohort(algorithm, answering, problem.clients)
     aggregate = check_aggregate(algorithm, aggregate, problem.weights)
     check_uploads(aggregate, int(answering.min()))
-    given = () if algorithm.recipe is None else algorithm.recipe.numbers
+    declared = () if algorithm.recipe is None else algorithm.recipe.numbers
     # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
-    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}
+    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in declared}
     return Run(
         algorithm,
         problem,

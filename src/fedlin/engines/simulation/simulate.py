@@ -145,20 +145,20 @@ def simulate(
         if look is not None:
             look(batch)
         status: Status = "done"
-        with Interrupt() as interrupt, bar(progress, rounds, run.algorithm.name) as shown:
+        with Interrupt() as interrupt, bar(progress, rounds, run.algorithm.name) as progress_bar:
             while batch.done < rounds and batch.running:
                 until = rounds if checkpoint is None else next_multiple(batch.done, checkpoint.every, rounds)
                 before = batch.done
                 records = batch.advance((until if look is None else min(until, look.next(before))) - before)
                 if look is not None:
                     look(batch)
-                asked = _call(callbacks, log, before, run.problem, records.x)
-                if asked is not None:
-                    log.cut(asked, records.x[asked - before - 1])
+                stopping = _call(callbacks, log, before, run.problem, records.x)
+                if stopping is not None:
+                    log.cut(stopping, records.x[stopping - before - 1])
                     return batch.result(0, "stopped")
                 if checkpoint is not None and batch.running and (batch.done == until or interrupt.asked):
                     saved.write(checkpoint.path, identity, batch.arrays())
-                shown.update(batch.done, headline(log.latest))
+                progress_bar.update(batch.done, headline(log.latest))
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
@@ -259,7 +259,7 @@ def simulate_many(
     for number, run in enumerate(runs):
         groups.setdefault(_kind(run), []).append(number)
     results: dict[int, Result] = {}
-    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as shown:
+    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as progress_bar:
         for position, numbers in enumerate(groups.values()):
             group = [runs[n] for n in numbers]
             with precision(group[0].problem.dtype):
@@ -271,7 +271,7 @@ def simulate_many(
                     batch.advance((rounds if look is None else look.next(batch.done)) - batch.done)
                     if look is not None:
                         look(batch)
-                    shown.update(position * rounds + batch.done, "")
+                    progress_bar.update(position * rounds + batch.done, "")
                 if look is not None:
                     look(batch, last=True)
             ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
@@ -328,11 +328,11 @@ def _call(callbacks: Sequence[Callback], log: RunRecords, before: int, problem: 
     rows = {name: chunks[-1] for name, chunks in log.columns.items() if name not in unknown}
     wants_model = [_takes_three(callback) for callback in callbacks]
     for offset in range(log.rounds - before):
-        given: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
+        arguments: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
         if any(wants_model):
-            given.append(problem.model(models[offset]))
-        asked = [callback(*given[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]
-        if any(answer is True for answer in asked):
+            arguments.append(problem.model(models[offset]))
+        answers = [callback(*arguments[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]
+        if any(answer is True for answer in answers):
             return before + offset + 1
     return None
 
