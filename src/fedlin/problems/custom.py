@@ -180,11 +180,11 @@ def from_loss(
     named = tuple(Leaf(name, leaf.shape, leaf.dtype.str) for name, leaf in zip(chosen, leaves, strict=True))
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):
-        kept = Frozen(jax.device_put(frozen)) if frozen else None
-        form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
-        given = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
-        form = form._replace(by_row=_is_by_row(form, params, given))
-        problem = Custom(form, start, given, known)
+        constants = Frozen(jax.device_put(frozen)) if frozen else None
+        form = LossForm(loss, tree, named, padded, draws, quiet, precision, constants)
+        placed = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
+        form = form._replace(by_row=_is_by_row(form, params, placed))
+        problem = Custom(form, start, placed, known)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
         if padded and quiet and not form.by_row:
@@ -232,8 +232,8 @@ def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(rows) if np.ndim(leaf) > 0}
     by_row = len(lengths) == 1 and shape == (*lengths,)  # data without rows of one number have no loss of each
     if not (shape == () or by_row) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
-        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows, or one for each row.")
+        returned = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
+        raise DataError(f"the loss of a batch is {returned}: give one float, a mean over rows, or one for each row.")
     return by_row
 
 

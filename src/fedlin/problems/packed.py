@@ -102,9 +102,9 @@ def sum_over_packed(part: Callable[..., T], packed: PackedRows, *models: Any) ->
 
     @total.def_vmap
     def together(size: int, batched: Any, packed: PackedRows, models: Any) -> Any:
-        axes = jax.tree.map(lambda one: 0 if one else None, batched)
+        axes = jax.tree.map(lambda mapped: 0 if mapped else None, batched)
         if batched[0].first and size == packed.clients:
-            of_owner = jax.tree.map(lambda leaf, one: leaf[packed.owner] if one else leaf, models, batched[1])
+            of_owner = jax.tree.map(lambda leaf, mapped: leaf[packed.owner] if mapped else leaf, models, batched[1])
             each = jax.vmap(part, in_axes=(0, *axes[1]))(packed.rows, *of_owner)
             add = partial(
                 jax.ops.segment_sum, segment_ids=packed.owner, num_segments=packed.clients, indices_are_sorted=True

@@ -295,12 +295,12 @@ class Problem:
         with precision(self.dtype):
             return self._fitting(_measure, self.known_optimum, self.start)
 
-    def _fitting(self, make: Callable[[Objective, int | None], Any], *given: Any) -> int | None:
+    def _fitting(self, make: Callable[[Objective, int | None], Any], *more: Any) -> int | None:
         """Clients at a time in the program of a pass over all of them, given more than their data and weights."""
         first = one_pass_block(self.data, self.clients)
         if self.objective.outside:  # whose memory JAX does not see
             return first
-        arguments = (self.device_data, jnp.asarray(self.weights, self.dtype), *given)
+        arguments = (self.device_data, jnp.asarray(self.weights, self.dtype), *more)
         leaves, tree = jax.tree.flatten(arguments)
         kind = (make, self.objective, tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
         if kind not in _BLOCKS:
