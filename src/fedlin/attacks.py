@@ -110,7 +110,7 @@ def _named(name: str, method: Method, attackers: Iterable[int], phase: str | Non
     return replace(made, name=f"{name}({method.name})")
 
 
-def _any_number(name: str, value: Any) -> float:
+def _any_number(name: str, value: object) -> float:
     return real(name, value, lambda number: True, "a finite number")
 
 

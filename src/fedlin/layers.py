@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,11 @@ import numpy as np
 
 from fedlin.checks import shown
 from fedlin.compressors import Compressor
-from fedlin.core import Key, Vector
+from fedlin.core import Key, PyTree, Vector
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Payload, Size
 
-Params = Any  # a pytree of arrays
+Params = PyTree
 _NAMED = 4  # layers that a name lists one by one
 
 

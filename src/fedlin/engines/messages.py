@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import instance_of
-from fedlin.core import Algorithm, Message, Method, MethodPhase
+from fedlin.core import Algorithm, Message, Method, MethodPhase, PyTree
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
 from fedlin.errors import ArgumentError
@@ -114,7 +114,7 @@ def _shapes(algorithm: Method, problem: Problem) -> RoundShapes:
 def _traced(
     algorithm: Method,
     program: ClientProgram,
-    tree: Any,
+    tree: PyTree,
     shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
     dim: int,
     dtype: np.dtype[Any],

@@ -1,11 +1,12 @@
 """One attempt at a round: every phase asked, answered, checked and averaged, and nothing changed until all is done."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update, update_from_mean
 from fedlin.engines.federation.policy import is_power_of_two
@@ -14,6 +15,7 @@ from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.wire import Header, Kind, Task
 from fedlin.engines.opening import opening_rounds
+from fedlin.engines.phase import Leaf, State
 from fedlin.payloads import size
 
 
@@ -24,7 +26,7 @@ class Diverged(Exception):  # noqa: N818 - an end, not an error
 class PlayedRound(NamedTuple):
     """A whole round."""
 
-    server: Any
+    server: State
     bases: dict[str, str]  # where each accepted upload left its client
     expected: list[str]  # whose answers the round was to have
     answered: list[str]
@@ -144,8 +146,8 @@ def _restart_lost(session: Session, sorted_replies: SortedReplies, bases: dict[s
 
 
 def _average(
-    session: Session, server: Any, sorted_replies: SortedReplies, like: Any, eta: Any, opening: bool, number: int
-) -> Any:
+    session: Session, server: State, sorted_replies: SortedReplies, like: Message, eta: Leaf, opening: bool, number: int
+) -> State:
     roster, dtype = session.roster, session.handshake.dtype
     present = np.array([name in sorted_replies.uploads for name in roster.active])
     steps = np.array([eta[roster[name].index] for name in roster.active], dtype)

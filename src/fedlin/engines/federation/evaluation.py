@@ -120,7 +120,7 @@ class FederationEvaluator:
             counted = [name for name in sites if metric in sites[name]]
             total = sum(weights[name] for name in counted)
             mean[metric] = sum(weights[name] * sites[name][metric] for name in counted) / total
-        facts: dict[str, Any] = {"mean": mean, "sites": sites}
+        facts: dict[str, object] = {"mean": mean, "sites": sites}
         if refused:
             facts["refused"] = {name: str(why) for name, why in refused.items()}
         session.round_log.note("evaluation", session.progress.round, **facts)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Pending:
             self.end()
             self._file.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: Mapping[str, object]) -> None:
         if self._file is not None:
             self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
             self._file.flush()

@@ -63,7 +63,7 @@ class Roster:
         for participant in self.participants.values():
             participant.base = None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """As plain values, to be saved."""
         return {name: asdict(participant) for name, participant in self.participants.items()}
 

@@ -35,6 +35,7 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.metrics import Metric
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 from fedlin.result import Status
 from fedlin.transports.transport import Transport
@@ -61,7 +62,7 @@ def serve(
     stop: float | Stop | None = None,
     on_round: OnRound | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     model: Problem | None = None,
     secure: bool = False,

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 from numpy.typing import NDArray
 
 from fedlin.columns import Measures, unmeasured
-from fedlin.core import Array, Message, Numbers, Scalar, Structure, Vector, rebuild, structure
+from fedlin.core import Array, Message, Numbers, PyTree, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
 from fedlin.engines.opening import opening_rounds
@@ -53,7 +54,7 @@ class Chunk(NamedTuple):
     used: int  # how many there are without those
     first: int  # the place of the first among all that take part
 
-    def take(self, tree: Any) -> Any:
+    def take(self, tree: PyTree) -> PyTree:
         """The rows of these clients; by a slice where they lie together, since that copies nothing."""
         rows: Any = self.numbers
         if self.used == len(rows) and rows[-1] - rows[0] == len(rows) - 1:
@@ -175,7 +176,7 @@ class Chunked:
         of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
         eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
-        loss_sums: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
+        loss_sums: list[PyTree] = [None] * len(chunks)  # each client's sum of losses, and of how many
         single = coming.placed is not None
         states = [self._newest_states(chunk) for chunk in chunks]
         for clients_part, server_part in _programs(
@@ -242,7 +243,7 @@ class Chunked:
         placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))
         return placed
 
-    def _measure(self, x: Any) -> Measures:
+    def _measure(self, x: Leaf) -> Measures:
         """The measures of a model, from one pass over all clients where they do not follow from the optimum alone."""
         problem, point = self.run.problem, jnp.asarray(x)
         optimum = problem.known_optimum
@@ -297,7 +298,7 @@ def _merge(newer: Vector, place: Vector, old: State, new: State) -> State:
     return jax.tree.map(choose, old, new)
 
 
-def _plus(total: Any, more: Any) -> Any:
+def _plus(total: PyTree, more: PyTree) -> PyTree:
     return more if total is None else jax.tree.map(jnp.add, total, more)
 
 
@@ -306,15 +307,17 @@ def _to_host(measures: Measures) -> Measures:
 
 
 @cache
-def _drawing(clients: int, size: int) -> Any:
+def _drawing(clients: int, size: int) -> Wrapped:
     return jax.jit(lambda seed, round_index: draw_cohort(jax.random.key(seed), round_index, clients, size))
 
 
 @cache
-def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram, count: int) -> Any:
+def _programs(
+    algorithm: Structure, opening: bool, client_program: ClientProgram, count: int
+) -> tuple[tuple[Wrapped, Wrapped], ...]:
     """For each phase what a chunk of clients does, and what the server does with the mean."""
 
-    def of_phase(number: int) -> tuple[Any, Any]:
+    def of_phase(number: int) -> tuple[Wrapped, Wrapped]:
         def clients_part(
             inputs: RoundInputs, server: State, clients: ClientArrays, weights: Vector, count: Scalar
         ) -> tuple[State, Message, jax.Array, Vector, jax.Array]:
@@ -337,7 +340,7 @@ def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram
 
 
 @cache
-def _survey(objective: Objective, block: int | None) -> Any:
+def _survey(objective: Objective, block: int | None) -> Wrapped:
     def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Sums:
         return survey(objective, data, weights, optimum, x, block)
 

@@ -1,14 +1,14 @@
 """What has been measured so far in a run, gathered chunk by chunk."""
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
 
 from fedlin.checks import true_or_false
 from fedlin.columns import MEASURED, SPENT, TRAINING, Measures, column
-from fedlin.core import Array
+from fedlin.core import Array, PyTree
 from fedlin.engines.evaluation_rounds import Best
 from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
@@ -110,7 +110,7 @@ class RunRecords:
         """Every column as one array."""
         return {name: np.concatenate(chunks) for name, chunks in self.columns.items()}
 
-    def save(self, state: Any) -> dict[str, Array]:
+    def save(self, state: PyTree) -> dict[str, Array]:
         """The log and the run's state, as a checkpoint's arrays."""
         leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         log = {**self.arrays(), "x": np.concatenate(self.models)}
@@ -140,7 +140,7 @@ class RunRecords:
         state: T = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
         return rounds, state
 
-    def result(self, status: Status, measure: Callable[[Any], Measures]) -> Result:
+    def result(self, status: Status, measure: Callable[[Array], Measures]) -> Result:
         """The run as the user gets it, the last model measured whether it was its turn or not."""
         columns, models = self.arrays(), np.concatenate(self.models)
         if self.run.when == "never":

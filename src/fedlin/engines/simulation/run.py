@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.opening import opening_rounds
-from fedlin.engines.phase import Totals, total
+from fedlin.engines.phase import Leaf, Totals, total
 from fedlin.engines.requirements import (
     check_aggregate,
     check_clients,
@@ -33,6 +32,7 @@ from fedlin.engines.simulation.program import Inputs, State, When
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 
 Participation = float | ArrayLike
@@ -58,7 +58,7 @@ class Run:
     every: int  # rounds from one measure to the next, 0 for none
     aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
 
-    def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
+    def inputs(self, first: int, capacity: int, data: Data = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
         dtype = self.problem.dtype
         return Inputs(
@@ -75,7 +75,7 @@ class Run:
             **self.windows(first, capacity),
         )
 
-    def windows(self, first: int, capacity: int) -> dict[str, Any]:
+    def windows(self, first: int, capacity: int) -> dict[str, Leaf]:
         """The inputs that move on with the rounds."""
         eta = _window(self.eta, first, capacity)
         return {
@@ -127,7 +127,7 @@ class Run:
         whole_steps = self.looped and (sampling is None or sampling.batch is None)
         return 2 + float(np.mean(self.tau)) if whole_steps else 2
 
-    def packed(self, devices: int) -> Any:
+    def packed(self, devices: int) -> Data:
         """The clients' rows in blocks, where clients differ much in length and every round reads all rows."""
         reads_all = self.cohort is None and self.problem.sampling is None
         whole = {Requirement.PROX, Requirement.HESSIAN}  # which are differentiated over all of a client's rows at once

@@ -1,7 +1,7 @@
 """Runs with all clients in one process: `simulate` plays one, `simulate_many` those of equal structure together."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -30,6 +30,7 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.metrics import Metric
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 
@@ -58,7 +59,7 @@ def simulate(
     measure_every: int | None = None,
     chunk: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     aggregate: Aggregator | None = None,
 ) -> Result:
@@ -183,7 +184,7 @@ def simulate_many(
     iterates: bool | None = None,
     measure_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     aggregate: Aggregator | None = None,
 ) -> list[Result]:
@@ -255,7 +256,7 @@ def simulate_many(
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
     ]
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, run in enumerate(runs):
         groups.setdefault(_kind(run), []).append(number)
     results: dict[int, Result] = {}
@@ -357,7 +358,7 @@ def _listed(value: Any, kind: type) -> list[Any]:
     return list(value) if listed else [value]
 
 
-def _kind(run: Run) -> Any:
+def _kind(run: Run) -> Hashable:
     """Runs of equal kind can share a program."""
     problem = run.problem
     leaves, shape = jax.tree.flatten((problem.data, problem.noise, problem.known_optimum))
