@@ -1,12 +1,14 @@
 """Everything a run's server wrote, read on as it grows: for a page that looks every second at a run of any length."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fedlin.deploy.event_lines import Event
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.status import RunStatus, status_of
 from fedlin.engines.federation.round_log import LOG, is_log_line, parse_lines
 
+T = TypeVar("T")
 POINTS = 400  # of a curve, at most
 _RECENT = 1000  # rounds that rows of sites tell of
 Curve = dict[str, Any]  # its title, whether its axis is logarithmic, and a line of [round, value] for each name
@@ -17,8 +19,8 @@ class RunHistory:
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self.rounds: dict[int, dict[str, Any]] = {}
-        self.events: list[dict[str, Any]] = []
+        self.rounds: dict[int, Event] = {}
+        self.events: list[Event] = []
         self._read = 0
 
     def update(self) -> None:
@@ -36,7 +38,7 @@ class RunHistory:
         for line in filter(is_log_line, parse_lines(content[:whole])):
             self._enter(line)
 
-    def _enter(self, line: dict[str, Any]) -> None:
+    def _enter(self, line: Event) -> None:
         if "event" not in line:
             self.rounds[line["round"]] = line
             return
@@ -76,7 +78,7 @@ class RunHistory:
         return [curve for curve in drawn if curve["lines"]]
 
 
-def thinned(values: list[Any]) -> list[Any]:
+def thinned(values: list[T]) -> list[T]:
     """At most POINTS of them, evenly spaced, the last among them.
 
     >>> len(thinned(list(range(100_000)))) <= POINTS, thinned(list(range(100_000)))[-1]

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fedlin.deploy.event_lines import event_line
+from fedlin.deploy.event_lines import Event, event_line
 from fedlin.deploy.runs import end_line
 from fedlin.deploy.status import Awaiting, Progress, RunStatus, ago
 
@@ -18,7 +18,7 @@ class Screen:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._shown, self._when = "", 0.0
-        self._last: dict[str, Any] | None = None  # the latest event that was seen
+        self._last: Event | None = None  # the latest event that was seen
         self._looked = False
         self._news = ""
         self._waiting: tuple[float, float] = (0.0, _PATIENCE)  # which exchange, and when it is worth the next line
@@ -29,7 +29,7 @@ class Screen:
             self._news = news
             self._say(news)
 
-    def show(self, progress: Progress | None, awaiting: Awaiting | None, events: list[dict[str, Any]]) -> None:
+    def show(self, progress: Progress | None, awaiting: Awaiting | None, events: list[Event]) -> None:
         """What is new since the last look; events of before the first look are not."""
         for event in self._new(events) if self._looked else []:
             self._say(event_line(event))
@@ -47,7 +47,7 @@ class Screen:
                 limit *= 2
             self._waiting = since, limit
 
-    def _new(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _new(self, events: list[Event]) -> list[Event]:
         """The events after the latest that was seen, however many before it are still at hand."""
         last = max((number for number, event in enumerate(events) if event == self._last), default=-1)
         return events[last + 1 :]

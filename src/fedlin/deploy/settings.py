@@ -19,7 +19,7 @@ from fedlin.engines.requirements import check_aggregate, check_sum_is_enough, ch
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
-from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed
+from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed, TomlTable
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -133,7 +133,7 @@ def read_tables(path: Path, remedy: str) -> dict[str, Any]:
         raise DeployError(f"{path} cannot be read: {error}.") from error
 
 
-def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
+def parse_settings(tables: TomlTable) -> FederationSettings:
     """The settings in a file's tables.
 
     >>> site = {"tau": 4, "eta": 0.1}
@@ -193,7 +193,7 @@ def _check_secure(policy: Policy, sites: int) -> None:
         )
 
 
-def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:
+def table_of(tables: TomlTable, name: str, model: type[S], *parents: str) -> S:
     """A table checked against its model; one that is not there is empty."""
     content = tables.get(name, {})
     place = (*parents, name)
@@ -202,7 +202,7 @@ def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str
     return checked(model, content, place)
 
 
-def _algorithm(table: Any) -> Method:
+def _algorithm(table: TomlTable) -> Method:
     name, arguments = table.get("name"), {key: value for key, value in table.items() if key != "name"}
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fedlin.deploy.event_lines import Event
 from fedlin.deploy.status import RunStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,7 +20,7 @@ class Sample(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
 
 
-def run_samples(status: RunStatus, events: list[dict[str, Any]]) -> list[Sample]:
+def run_samples(status: RunStatus, events: list[Event]) -> list[Sample]:
     """A run's, from its server."""
     now = status.progress
     ended = (status.outcome or {}).get("status", "")

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from fedlin.deploy.flare.kits import ADMIN
-from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.settings import NAME
 
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
@@ -56,7 +56,7 @@ class Driver:
         self.needed = len(sites) if needed is None else needed
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
-        self.outcome: dict[str, Any] | None = None  # what that job wrote about how the run ended
+        self.outcome: Ending | None = None  # what that job wrote about how the run ended
         self.awaited: str | None = None  # who is missing for a job to run
         self.other: str | None = None  # a job that runs with other settings than these
         self._session: Any = None
@@ -187,7 +187,7 @@ class Driver:
         return self._session
 
     @staticmethod
-    def _outcome(session: Any, job: str) -> dict[str, Any] | None:
+    def _outcome(session: Any, job: str) -> Ending | None:
         """What a job that is over wrote about the run, where FLARE still has it."""
         with suppress(Exception), TemporaryDirectory() as scratch, redirect_stdout(StringIO()):
             place = Path(bounded(lambda: session.download_job_result(job, scratch)))

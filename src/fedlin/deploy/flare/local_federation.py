@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind, check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.project import Project
-from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.status import RECENT, Progress, read_awaiting, read_status
 
@@ -29,9 +28,7 @@ class LocalFederation:
         self.driver = Driver(project.admin, project.job, project.sites, project.needed)
         self._revived = 0
 
-    def run(
-        self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None
-    ) -> dict[str, Any]:
+    def run(self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None) -> Ending:
         """Run to the end; how it ended. `watch` sees every look at the run, `say` gets what a person should read."""
         everyone = [self.server, *self.sites.values()]
         stop_all(everyone)  # what a crash left behind
@@ -51,7 +48,7 @@ class LocalFederation:
             self.driver.forget()
             stop_all(everyone)
 
-    def _attend(self, watch: Watch, screen: Screen) -> dict[str, Any]:
+    def _attend(self, watch: Watch, screen: Screen) -> Ending:
         last_round, submitted, revived, advanced = -1, 0, 0, 0.0
         run = self.project.run_folder
         while (ended := outcome(run)) is None:

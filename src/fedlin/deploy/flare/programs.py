@@ -4,6 +4,7 @@ import errno
 import hashlib
 import logging
 import runpy
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
-from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
+from fedlin.deploy.runs import BEST, MODEL, STATE, Ending, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -56,7 +57,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
             )
         raise
     write_model(place / MODEL, result.x)
-    end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
+    end: Ending = {"status": result.status, "rounds": result.rounds}
     if result.best is not None:
         write_model(place / BEST, result.best.x)
         end["best"] = {"round": result.best.round, "value": result.best.value}
@@ -196,8 +197,8 @@ def check_settings(kit: Path, sent: Path) -> None:
         raise WireError(f"this site keeps a {NAME} of its own, and {both}: its owner changes or removes the file.")
 
 
-def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(table: Mapping[str, object], above: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in table.items():
         flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
     return flat
