@@ -289,7 +289,7 @@ def compare(
     return Comparison(runs, tuple(ordered), measure, title)
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: object) -> float:
     return real(name, value, lambda number: True, "finite numbers")
 
 

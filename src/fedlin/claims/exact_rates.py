@@ -8,7 +8,6 @@ the mean, which changes nothing for FedLin.
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -142,7 +141,7 @@ def _hinges(slope: float) -> Problem:
     return problems.from_loss(_hinge, np.zeros(1), batch, smoothness=1.0, strong_convexity=0.0, minimizer=np.zeros(1))
 
 
-def _hinge(x: Vector, client: dict[str, Any]) -> Scalar:
+def _hinge(x: Vector, client: dict[str, Vector]) -> Scalar:
     """x²/2 up to |x| = slope, and linear beyond."""
     bent = jnp.minimum(jnp.abs(x[0]), client["slope"])
     value: Scalar = bent * jnp.abs(x[0]) - bent**2 / 2 + client["tilt"] @ x

@@ -7,7 +7,6 @@ property of the worst client, overstates the difficulty.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class LooseTheorem:
     """The plan a theorem gives, the rate it promises, 1 - drop a round, and where it compresses."""
 
     name: str
-    plan: Callable[[Problem, Any, float], Plan]
+    plan: Callable[[Problem, Array, float], Plan]
     drop: Callable[[Problem, float], float]
     at_clients: bool = False
     feedback: bool | None = None  # None: nothing is compressed

@@ -1,7 +1,7 @@
 """Theorem 2, first part: for convex clients the mean of the models converges like 1/T."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def families(setting: Setting) -> list[ConvexFamily]:
 
 
 def convex_runs(
-    setting: Setting, plan: Callable[[Problem, Any], Plan], varying: bool = False
+    setting: Setting, plan: Callable[[Problem, Array], Plan], varying: bool = False
 ) -> list[tuple[ConvexFamily, PlayedRuns]]:
     """Each family with the steps of `plan`; `varying` draws τ anew every round."""
     played = []

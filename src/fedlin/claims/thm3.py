@@ -1,6 +1,6 @@
 """Theorem 3: without convexity the gradient still vanishes like 1/T."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit
@@ -12,7 +12,9 @@ from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
 from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
 from fedlin.claims.thm2a import FAR, lengths
 from fedlin.core import Array
+from fedlin.plan import Plan
 from fedlin.problems.logistic import Logistic
+from fedlin.problems.problem import Problem
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 
@@ -35,7 +37,7 @@ def nonconvex_cases(setting: Setting, varying: bool = False) -> list[Case]:
     waves = setting.rounds or setting.pick(26000, 2600)
     rows = setting.rounds or setting.pick(1000, 500)
 
-    def plans(family: list[Any], rounds: int) -> list[Any]:
+    def plans(family: Sequence[Problem], rounds: int) -> list[Plan]:
         tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
         return [theory.nonconvex(p, steps) for p, steps in zip(family, tau, strict=True)]
 

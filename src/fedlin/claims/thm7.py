@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, log, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
@@ -55,7 +55,7 @@ def families(setting: Setting, kappa: float) -> list[SparseFamily]:
 def run_family(
     setting: Setting,
     family: SparseFamily,
-    plan: Callable[[Problem, Any, float], Plan],
+    plan: Callable[[Problem, Array, float], Plan],
     bound: Callable[..., Array],
     rounds: int,
     feedback: bool,

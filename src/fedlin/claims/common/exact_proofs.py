@@ -42,6 +42,7 @@ from fedlin.theory.exact import (
 from fedlin.theory.exact.worst_function import envelope
 
 Maker = Callable[..., Method]  # takes the links that `algorithms.fedlin` takes
+Proof = list[Any]  # as stored: what is proved, and the numbers that prove it
 FILE = "exact_proofs.json"
 TWO = 2  # local steps, where their number is not the point
 KAPPAS = (3.0, 10.0, 100.0, 1000.0)
@@ -151,7 +152,7 @@ def worst_functions(tau: int, eta_bar: float, tilt: float) -> WorstFunctions:
     return WorstFunctions(problem, Plan(tau, eta_bar / tau), x0)
 
 
-def _tilted(x: Vector, batch: dict[str, Any]) -> Scalar:
+def _tilted(x: Vector, batch: dict[str, Vector]) -> Scalar:
     value: Scalar = envelope(x, batch) + batch["tilt"] @ x
     return value
 
@@ -217,15 +218,15 @@ def constant(name: str) -> float:
 
 
 @cache
-def _stored() -> Mapping[str, list[Any]]:
+def _stored() -> Mapping[str, Proof]:
     text = resources.files("fedlin.claims").joinpath(FILE).read_text(encoding="utf-8")
-    proofs: dict[str, list[Any]] = json.loads(text)
+    proofs: dict[str, Proof] = json.loads(text)
     return proofs
 
 
-def compute() -> dict[str, list[Any]]:
+def compute() -> dict[str, Proof]:
     """All proofs, by name; what has none is left out."""
-    make, proofs = algorithms.fedlin, dict[str, list[Any]]()
+    make, proofs = algorithms.fedlin, dict[str, Proof]()
 
     def keep(name: str, case: WorstCase) -> None:
         proofs[name] = [case.factor, _short(case.certificate.rounded)]

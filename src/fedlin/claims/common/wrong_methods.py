@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import jax
 import jax.numpy as jnp
@@ -153,7 +153,7 @@ class WrongClient(NamedTuple):
     rho: Vector  # ρ_{i,t}
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: SupportsFloat) -> float:
     """A number as it is, to be named as one of a method's."""
     return float(value)
 
