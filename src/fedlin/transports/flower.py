@@ -20,7 +20,7 @@ except ModuleNotFoundError as cause:
     raise ModuleNotFoundError(message, name="flwr") from cause
 
 from fedlin.errors import ArgumentError
-from fedlin.transports.transport import Enough, Handler, by_client
+from fedlin.transports.transport import Enough, Handler, Payloads, by_client
 
 Config = Mapping[str, Any]
 _RECORD = "fedlin"
@@ -46,12 +46,7 @@ class FlowerTransport:
         return sorted(self._nodes())
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """Ask the named nodes and look for replies until the time is up; who fails is absent.
 
