@@ -6,7 +6,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, floors
-from fedlin.claims.common.figure_runs import open_choices, run_levels
+from fedlin.claims.common.figure_runs import LOGISTIC, run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, logistic, logistic_steps
 from fedlin.claims.common.wrong_methods import EXCLUDED, FEDAVG, SMALLEST, STILL, WHOLE
 from fedlin.plan import Plan
@@ -59,10 +59,7 @@ def check(setting: Setting) -> Outcome:
     panel = distance_panel("Logistic regression, TOP-k at the clients with feedback", curves)
     return Outcome(
         tuple(rows),
-        {"clients": "10", "d": "100", "rows": "500 a client, summed", "η̄": f"{ETA_BAR:g}"}
-        | {"τ": "uniform on {2, ..., 50}"}
-        | open_choices(start="0", rounds=str(rounds))
-        | {"draws": str(len(numbers))},
+        settings_in_words(LOGISTIC, ETA_BAR, 50, rounds, len(numbers)),
         held=int((low & grows).sum()),
         draws=len(numbers),
         figures=(Figure("fig6", "Logistic regression: sparse gradients from the clients", (panel,), BAND),),

@@ -10,6 +10,7 @@ from fedlin import algorithms, theory
 from fedlin.algorithms.momentum import momentum
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import SHORTER, any_fault
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.exact_proofs import MOMENTUM_KAPPAS, MOMENTUM_TAU, rate
 from fedlin.claims.common.exact_proofs import momentum as proved_momentum
 from fedlin.claims.common.instances import draws, quadratics, steps
@@ -17,7 +18,7 @@ from fedlin.claims.common.wrong_methods import MethodFactory
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 KAPPA = (10.0, 100.0, 1000.0, 10000.0)
@@ -80,9 +81,7 @@ def check(setting: Setting) -> Outcome:
         ),
     )
     held = sloped & few & (least > PROMISED)
-    curve = Curve(
-        "FedLin with momentum", np.array(kappas), np.median(counts, axis=0), counts.min(axis=0), counts.max(axis=0)
-    )
+    curve = median_and_range("FedLin with momentum", kappas, counts)
     panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the distance²", (curve,), xscale="log")
     return Outcome(
         rows,

@@ -6,13 +6,14 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.instances import draws
 from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.privacy import Where, account, gaussian
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 CLIENTS, DIM, ROUNDS = 1000, 10, 40
@@ -66,10 +67,7 @@ def check(setting: Setting) -> Outcome:
                 bool(falls.all()),
             )
         )
-        curves = tuple(
-            Curve(name, BUDGETS[where], np.median(errors, axis=0), errors.min(axis=0), errors.max(axis=0))
-            for name, errors in errors_of.items()
-        )
+        curves = tuple(median_and_range(name, BUDGETS[where], errors) for name, errors in errors_of.items())
         panels.append(Panel(f"Noise: {where}", f"ε at δ = {DELTA:g}", "‖x̄ - x*‖²", curves, xscale="log"))
     return Outcome(
         tuple(rows),

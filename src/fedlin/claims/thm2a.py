@@ -8,13 +8,12 @@ import numpy as np
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
+from fedlin.claims.common.bounded import Case, PlayedRuns, case_figure, judge, lengths, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Figure
 from fedlin.result import Result
 
 FAR = 60 * np.resize((1.0, -1.0), 10) / np.sqrt(10)  # where logistic regression is almost linear, and a bound sharpest
@@ -87,21 +86,19 @@ def mean_cases(setting: Setting, varying: bool = False) -> list[Case]:
     section="Rates without compression",
     statement="Clients that are L-smooth and convex, η_i = 1/(10Lτ_i): "
     "f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²).",
-    wrong=must_notice({TRIPLE: LONGER, STALE: DELAYED}),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Every T against the bound, on two kinds of problem without strong convexity."""
     cases = mean_cases(setting)
-    panels = tuple(
-        case.panel("gap / first gap", measured="mean of FedLin's models", bound="bound of Theorem 2") for case in cases
-    )
     return judge(
         cases,
-        Figure("thm2a", "The mean of FedLin's models on convex problems", panels),
+        case_figure(
+            "thm2a",
+            "The mean of FedLin's models on convex problems",
+            cases,
+            measured="mean of FedLin's models",
+            bound="bound of Theorem 2",
+        ),
         {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(10Lτ)", "rounds": lengths(cases)},
     )
-
-
-def lengths(cases: list[Case]) -> str:
-    """The rounds of each case, in words."""
-    return ", ".join(str(case.measured.shape[1] - 1) for case in cases)

@@ -5,10 +5,8 @@ import numpy as np
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
-from fedlin.claims.thm2a import lengths
-from fedlin.report.figure import Figure
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 
 KAPPA = 2.0
 ROUNDS = 1100  # the bound falls to 10⁻⁹ of the start
@@ -49,14 +47,15 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
     section="Rates without compression",
     statement="Clients that are L-smooth, ‖∇f‖² ≥ 2μ(f - f*), η_i = 1/(26Lτ_i), κ = L/μ: "
     "f(x̄_{T+1}) - f* ≤ (1 - 1/(26κ))^T (f(x̄_1) - f*).",
-    wrong=must_notice({TRIPLE: LONGER, STALE: DELAYED}),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on a problem that is flat and on one that is not convex."""
     cases = polyak_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound="bound (1 - 1/(26κ))^T") for case in cases)
     return judge(
         cases,
-        Figure("thm4", "FedLin where f obeys the Polyak-Łojasiewicz condition", panels),
+        case_figure(
+            "thm4", "FedLin where f obeys the Polyak-Łojasiewicz condition", cases, bound="bound (1 - 1/(26κ))^T"
+        ),
         {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(cases)},
     )

@@ -9,14 +9,12 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import HOARDS, LONGER, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Figure
 
 DEPTH = 1e-4  # of the start, which the bound is to fall to
 L2 = 0.5
@@ -103,11 +101,7 @@ def check(setting: Setting) -> Outcome:
     cases = without_feedback(setting)
     return judge(
         cases,
-        Figure(
-            "thm7",
-            "TOP-k at the server without feedback",
-            tuple(case.panel("gap / first gap", bound="bound of Theorem 7") for case in cases),
-        ),
+        case_figure("thm7", "TOP-k at the server without feedback", cases, bound="bound of Theorem 7"),
         {"clients": "10", "κ of the first quadratics": "2", "τ": "uniform on {1, ..., 10}", "η": "1/(2(2+√δ)Lτ)"}
         | {"rounds": lengths(cases)},
     )

@@ -4,12 +4,10 @@ from math import ceil, log
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.bounded import Case, judge
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths
 from fedlin.claims.common.wrong_methods import LONGER, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.claims.thm7 import families, run_family
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Figure
 
 KAPPA = 1.2
 DEPTH = 1e-8  # of the start, which the bound is to fall to: 2κ in front of it takes its time
@@ -48,11 +46,7 @@ def check(setting: Setting) -> Outcome:
     cases = with_feedback(setting)
     return judge(
         cases,
-        Figure(
-            "thm8",
-            "TOP-k at the server with error feedback",
-            tuple(case.panel("gap / first gap", bound="bound of Theorem 8") for case in cases),
-        ),
+        case_figure("thm8", "TOP-k at the server with error feedback", cases, bound="bound of Theorem 8"),
         {"clients": "10", "κ of the quadratics": f"{KAPPA:g}", "τ": "uniform on {1, ..., 10}", "η": "1/(72Lδτ)"}
         | {"rounds": lengths(cases)},
         findings=[

@@ -10,12 +10,10 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import FEDAVG, LATE_FEDAVG, LONGER, SIGN, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 from fedlin.theory.dissimilarity import Dissimilarity
 
@@ -110,10 +108,12 @@ def check(setting: Setting) -> Outcome:
     C = [known.C for family in families(setting) for known in family.constants]
     return judge(
         judged,
-        Figure(
+        case_figure(
             "thm9",
             "TOP-k at the clients with error feedback",
-            tuple(pair[0].panel("‖x̄ - x*‖² / the first", bound="bound of Theorem 9") for pair in pairs),
+            judged[::2],
+            "‖x̄ - x*‖² / the first",
+            bound="bound of Theorem 9",
         ),
         {"clients": "10", "κ of the quadratics": f"{KAPPA:g}", "τ": "uniform on {1, ..., 10}, 1 and 10 where D > 0"}
         | {"η": "1/(72LδCτ)"}

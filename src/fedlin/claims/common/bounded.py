@@ -160,6 +160,16 @@ def _resolved(curve: Curve) -> Curve:
     return replace(curve, y=y, low=None if curve.low is None else np.maximum(curve.low, RESOLVED))
 
 
+def case_figure(name: str, title: str, cases: Sequence[Case], ylabel: str = "gap / first gap", **labels: str) -> Figure:
+    """A panel for every case; `labels` are those of `Case.panel`."""
+    return Figure(name, title, tuple(case.panel(ylabel, **labels) for case in cases))
+
+
+def lengths(cases: list[Case]) -> str:
+    """The rounds of each case, in words."""
+    return ", ".join(str(case.measured.shape[1] - 1) for case in cases)
+
+
 def is_algorithm_1(departures: Sequence[Departure]) -> Row:
     """The premise of a statement about FedLin: that what was run is FedLin."""
     worst = max(departures, key=lambda replayed: replayed.size)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedlin.claims.claim import Setting
 from fedlin.core import Array as Array  # exported to claims too
@@ -59,7 +60,7 @@ def sweep(
 
 
 def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
-    """One measure of every run, (runs, rounds + 1), as long as the longest unless told.
+    """One measure of every run, (runs, rounds + 1), as long as the longest unless a length is given.
 
     It is infinite after a run has diverged, and stays as it is after one has arrived.
     """
@@ -81,6 +82,15 @@ def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:
     band = good if len(good) else curves
     rounds = np.arange(curves.shape[1], dtype=np.float64)
     return Curve(label, rounds, np.median(curves, axis=0), band.min(axis=0), band.max(axis=0), kind)
+
+
+def median_and_range(label: str, x: ArrayLike, rows: Array) -> Curve:
+    """The median of the rows against x, with their range.
+
+    >>> median_and_range("two draws", [10, 100], np.array([[1.0, 2.0], [3.0, 4.0]])).high.tolist()
+    [3.0, 4.0]
+    """
+    return Curve(label, np.asarray(x), np.median(rows, axis=0), rows.min(axis=0), rows.max(axis=0))
 
 
 def thin(curve: Curve, xscale: Scale = "linear", points: int = 160) -> Curve:

@@ -67,6 +67,7 @@ EXCLUDED = "excluded by the statement"
 # Why a statement lets a wrong method pass, where several do for the same reason.
 LONGER = "A step three times as long is still stable here and only faster; the bound is an upper one."
 DELAYED = "At this step a delay of one round costs nothing: the slowest mode contracts even a little faster."
+RESEMBLING = {TRIPLE: LONGER, STALE: DELAYED}  # what passes where a rate without compression is claimed
 
 
 def must_notice(passes: Mapping[str, str], links: bool = False, without: tuple[str, ...] = ()) -> dict[str, str]:
