@@ -1,4 +1,4 @@
-"""Which function a user gave, told the same way in every process."""
+"""Which function a user gave, named the same way in every process."""
 
 import functools
 import hashlib
@@ -30,7 +30,7 @@ def fingerprint(function: Callable[..., Any]) -> str:
 def describe(value: object) -> str:
     """A value, or a function with all that it holds, as text: equal texts mean equal behaviour.
 
-    What cannot be told is named by its place in memory, so that it equals nothing but itself.
+    What cannot be described is named by its place in memory, so that it equals nothing but itself.
 
     >>> def scale(by):
     ...     return lambda x: by * x

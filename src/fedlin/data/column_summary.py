@@ -20,7 +20,7 @@ from fedlin.core import Array
 from fedlin.data.number_text import MOSTLY, missing_words, numbers
 from fedlin.errors import DataError
 
-CODES = 50  # different entries up to which numbers may be codes, and are told as words too
+CODES = 50  # different entries up to which numbers may be codes, and are listed as words too
 WORDS = 1000  # different words a client tells of, the most frequent first
 SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each
 LARGEST = 1e150  # of a number; its square is finite too
@@ -79,7 +79,7 @@ class ColumnSummary:
     in_order: bool = True  # whether the numbers go up by one from row to row, as a row's own number does
     distinct: int = 0  # different entries; over several clients at most so many
     words: Mapping[str, int] = field(default_factory=dict)  # how often each stands
-    cut: bool = False  # whether there are more entries than were told as words
+    cut: bool = False  # whether there are more entries than are listed as words
     dates: Mapping[str, Moments] = field(default_factory=dict)  # days since 1970 of the entries that fit a format
     codes: Mapping[str, int] = field(default_factory=dict)  # how often each number of MISSING_CODES stands
     uncoded: Moments = Moments()  # of the numbers that are none of these
@@ -126,7 +126,7 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     Args:
         column: Its entries, text or numbers.
         as_words: Whether numbers are words too.
-        sketch: Whether quantiles are told.
+        sketch: Whether it has quantiles.
 
     Returns:
         The summary. Of numbers it has their moments and, where there are many of them, no list.

@@ -131,7 +131,7 @@ def _begin(session: Session, names: Sequence[str], needed: int) -> list[str]:
 
 
 def _due(session: Session, names: Sequence[str]) -> list[str]:
-    """Who is waited for in this round although a quorum would do; whether they answer is then told anew."""
+    """Who is waited for in this round although a quorum would do; whether they answer is then reported anew."""
     heard, roster = session.exchange.heard, session.roster
     due = [name for name in names if session.policy.is_due(roster[name].absences, heard=name in heard)]
     heard.difference_update(due)

@@ -1,4 +1,4 @@
-"""The clients measure the model on data of their own: the mean is told, the best model kept, and a run ended by it."""
+"""The clients measure the model on their own data: the mean is reported, the best model kept, and a run ended by it."""
 
 from dataclasses import dataclass
 from pathlib import Path

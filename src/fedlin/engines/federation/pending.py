@@ -1,4 +1,4 @@
-"""Whom the server waits for at this moment, told in `waiting.jsonl`, which is written anew for every exchange."""
+"""Whom the server waits for at this moment, written to `waiting.jsonl`, which is written anew for every exchange."""
 
 import json
 import os

@@ -89,7 +89,7 @@ class ComingRound(NamedTuple):
 
 
 class RoundInputs(NamedTuple):
-    """What every program of a round is told."""
+    """What every program of a round is given."""
 
     numbers: Numbers
     seed: Leaf
