@@ -37,17 +37,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", choices=tuple(parts))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     console, began = Console(), time.perf_counter()
 
     def say(text: str) -> None:
         console.print(f"{time.perf_counter() - began:5.0f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
-    kept: dict[str, Any] = json.loads(page.CPU.read_text()) if given.only and page.CPU.exists() else {}
-    found = {**kept, "machine": bounds.machine(), "ceilings": bounds.ceilings(), "needs": bounds.needs()}
-    for name in (given.only,) if given.only else parts:
-        found[name] = parts[name](given.repeats, say)
-        page.CPU.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")  # kept if a later part fails
+    stored: dict[str, Any] = json.loads(page.CPU.read_text()) if arguments.only and page.CPU.exists() else {}
+    results = {**stored, "machine": bounds.machine(), "ceilings": bounds.ceilings(), "needs": bounds.needs()}
+    for name in (arguments.only,) if arguments.only else parts:
+        results[name] = parts[name](arguments.repeats, say)
+        page.CPU.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")  # kept if a later part fails
     page.save()
     say(f"wrote {page.CPU.name}, {page.PAGE.name} and {picture.FILE.name}")
 

@@ -75,7 +75,7 @@ def data_sets() -> Iterator[tuple[str, str, Any, Any]]:
 
 def distances() -> list[dict[str, Any]]:
     """The largest difference of two coefficients, and whether a fit warned, on clients of unequal size."""
-    found = []
+    measured = []
     for estimator, name, X, y in data_sets():
         pair, part = PAIRS[estimator], quantity(len(y), CLIENTS, 0.5, seed=1)
         clients = np.empty(len(y), int)
@@ -85,12 +85,12 @@ def distances() -> list[dict[str, Any]]:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
                 ours = pair.ours(l2).fit(X, y, clients=clients)
-            warned = any(issubclass(one.category, ConvergenceWarning) for one in caught)
+            warned = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
             theirs = pair.theirs(l2, len(y)).fit(X, y)
             off = float(np.abs(pair.read(ours) - theirs.coef_).max())
-            found.append({"estimator": estimator, "data": name, "l2": l2, "off": off, "warned": warned,
+            measured.append({"estimator": estimator, "data": name, "l2": l2, "off": off, "warned": warned,
                           "largest": float(np.abs(theirs.coef_).max()), "rounds": int(ours.n_iter_)})  # fmt: skip
-    return found
+    return measured
 
 
 def times(repeats: int = 7) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def times(repeats: int = 7) -> list[dict[str, Any]]:
         "FederatedRidge": X @ draw.standard_normal(X.shape[1]) + draw.standard_normal(len(X)),
         "FederatedPoissonRegression": draw.poisson(np.exp(0.3 * X[:, 0] - 0.2 * X[:, 1])),
     }
-    found = []
+    timed = []
     for name, target in targets.items():
         pair = PAIRS.get(name) or PAIRS[name.partition(",")[0]]
         theirs = pair.theirs(TIMED, len(target))
@@ -122,9 +122,9 @@ def times(repeats: int = 7) -> list[dict[str, Any]]:
             ways[way]()
             taken[way].append((time.perf_counter() - began[0], time.process_time() - began[1]))
         wall, cores = ({way: min(each[clock] for each in taken[way][1:]) for way in ways} for clock in (0, 1))
-        found.append({"estimator": name, "first": taken["ours"][0][1], "ours": cores["ours"], "theirs": cores["theirs"],
+        timed.append({"estimator": name, "first": taken["ours"][0][1], "ours": cores["ours"], "theirs": cores["theirs"],
                       "wall": wall["ours"] / wall["theirs"], "cores": cores["ours"] / cores["theirs"]})  # fmt: skip
-    return found
+    return timed
 
 
 def measure() -> dict[str, Any]:
@@ -132,17 +132,17 @@ def measure() -> dict[str, Any]:
     return {"times": times(), "distances": distances()}
 
 
-def write(found: dict[str, Any]) -> str:
+def write(results: dict[str, Any]) -> str:
     """As two tables."""
     timed = [
-        (f"`{one['estimator']}`", micro(one["ours"]), micro(one["theirs"]), f"{one['cores']:.1f}", f"{one['wall']:.1f}",
-         micro(one["first"]))
-        for one in found["times"]
+        (f"`{row['estimator']}`", micro(row["ours"]), micro(row["theirs"]), f"{row['cores']:.1f}", f"{row['wall']:.1f}",
+         micro(row["first"]))
+        for row in results["times"]
     ]  # fmt: skip
     off = [
-        (f"`{one['estimator']}`", one["data"], f"{one['l2']:g}", f"{one['off']:.1e}", f"{one['largest']:.3g}",
-         f"{one['rounds']}", "a warning" if one["warned"] else "" if one["off"] <= NEAR else "**no warning**")
-        for one in found["distances"]
+        (f"`{row['estimator']}`", row["data"], f"{row['l2']:g}", f"{row['off']:.1e}", f"{row['largest']:.3g}",
+         f"{row['rounds']}", "a warning" if row["warned"] else "" if row["off"] <= NEAR else "**no warning**")
+        for row in results["distances"]
     ]  # fmt: skip
     return f"""\
 A fit of {sum(SIZES):,} rows of {len(SIZES)} clients with {min(SIZES)} to {max(SIZES):,} each, l2 = {TIMED:g},

@@ -98,8 +98,8 @@ def difference(work: Workload, rounds: int = 3) -> float:
     x = work.problem.start
     for _ in range(rounds):
         x = numpy_round(work, x)
-    found = fedlin.simulate(fedlin.fedlin(), work.problem, work.plan, rounds).x
-    return float(np.max(np.abs(found - x)) / np.max(np.abs(x)))
+    model = fedlin.simulate(fedlin.fedlin(), work.problem, work.plan, rounds).x
+    return float(np.max(np.abs(model - x)) / np.max(np.abs(x)))
 
 
 def crowds(cohort: int = 1000) -> list[dict[str, Any]]:
@@ -128,13 +128,13 @@ def crowds(cohort: int = 1000) -> list[dict[str, Any]]:
 def figures() -> list[dict[str, Any]]:
     """Everything, in the order of the page on performance."""
     top = ceilings()
-    found: list[dict[str, Any]] = [{"figure": "ceilings", **top}]
+    measured: list[dict[str, Any]] = [{"figure": "ceilings", **top}]
 
     def add(row: dict[str, Any]) -> None:
-        found.append(row)
+        measured.append(row)
         print(row, flush=True)
 
-    print(found[0], flush=True)
+    print(measured[0], flush=True)
     add(kernel(top, np.float32))
     add(kernel(top, np.float64, 20_000))
     for work, rounds in ((w1(True), 2000), (w1(False), 500), (w2(), 1000)):
@@ -150,16 +150,16 @@ def figures() -> list[dict[str, Any]]:
     add(batches.measure())
     for work, rounds in ((w1(True), 2000), (w2(), 1000)):
         add(recording.cost(work, rounds))
-    return found
+    return measured
 
 
 def main() -> None:
     """Print, and write the file that was named."""
     print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}", flush=True)
-    found = figures()
+    measured = figures()
     if len(sys.argv) > 1:
         about = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "repeats": REPEATS}
-        Path(sys.argv[1]).write_text(json.dumps({**about, "figures": found}, indent=1, ensure_ascii=False) + "\n")
+        Path(sys.argv[1]).write_text(json.dumps({**about, "figures": measured}, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def line(sizes: list[float], seconds: list[float]) -> dict[str, float]:
 
 def measure(say: Callable[[str], None]) -> dict[str, Any]:
     """Every curve, with its line; a size that fails is told."""
-    found = {}
+    seconds = {}
     for kind, sizes in SIZES.items():
         points: list[dict[str, Any]] = []
         for size in sizes:
@@ -85,12 +85,12 @@ def measure(say: Callable[[str], None]) -> dict[str, Any]:
                 points.append({"size": size, "failed": str(error)})
             say(f"growth with {kind}: {points[-1]}")
         done = [p for p in points if "seconds" in p]
-        found[kind] = {
+        seconds[kind] = {
             "fixed": FIXED[kind],
             "points": points,
             **line([p["size"] for p in done], [p["seconds"] for p in done]),
         }
-    return found
+    return seconds
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def measure(rounds: int = 20_000) -> dict[str, Any]:
         file.write_text(STUDY.format(rounds=rounds))
         taken = {jobs: play(file, Path(home, f"jobs-{jobs}"), jobs) for jobs in (1, JOBS)}
         folders = [list(RunFolder.open(Path(home, f"jobs-{jobs}")).results()) for jobs in taken]
-        same = all(np.array_equal(one.x, other.x) for (_, one), (_, other) in zip(*folders, strict=True))
+        same = all(np.array_equal(alone.x, other.x) for (_, alone), (_, other) in zip(*folders, strict=True))
     return {
         "one after another": taken[1],
         f"{JOBS} processes": taken[JOBS],

@@ -30,15 +30,15 @@ def rounds(names: tuple[str, ...]) -> list[float]:
         iterates=False,
     )
     reached = [first(run.gap, GOAL * run.gap[0]) for run in runs]
-    taken = np.array([np.inf if one is None else one for one in reached])
-    return [float(one) for one in np.median(taken.reshape(len(STEPS), DRAWS), axis=1)]
+    taken = np.array([np.inf if count is None else count for count in reached])
+    return [float(count) for count in np.median(taken.reshape(len(STEPS), DRAWS), axis=1)]
 
 
 def main() -> None:
     """A line for each way, as comma-separated values."""
     print(*MESSAGES, *(f"η̄ = {step:g}" for step in STEPS), sep=", ")
     for names in product(LINKS, repeat=len(MESSAGES)):
-        taken = (f"{one:.0f}" if np.isfinite(one) else f"over {ROUNDS}" for one in rounds(names))
+        taken = (f"{count:.0f}" if np.isfinite(count) else f"over {ROUNDS}" for count in rounds(names))
         print(*names, *taken, sep=", ", flush=True)
 
 

@@ -35,23 +35,23 @@ its correction over all rows and both gradients of a step over one batch (`same_
 
 {table}
 
-{told}
+{sentences}
 """
 
 
 def load() -> dict[str, Any]:
     """What was measured."""
-    found: dict[str, Any] = json.loads(FOUND.read_text())
-    return found
+    results: dict[str, Any] = json.loads(FOUND.read_text())
+    return results
 
 
-def draw(found: dict[str, Any]) -> Figure:
+def draw(results: dict[str, Any]) -> Figure:
     """A row for each study, a column for what the accuracy cost."""
     with rc_context(RC):
         canvas = Figure(figsize=(9, 2.6 * len(STUDIES) + 0.8), layout="constrained")
         grid = canvas.subplots(len(STUDIES), len(AXES), sharey=True)
         for across, study in zip(grid, STUDIES, strict=True):
-            methods = found["studies"][study.name]["methods"]
+            methods = results["studies"][study.name]["methods"]
             for axes, (name, (label, unit)) in zip(across, AXES.items(), strict=True):
                 for number, (method, row) in enumerate(methods.items()):
                     curves = np.array([curve for curve in row["accuracy"] if curve])
@@ -76,9 +76,9 @@ def ends(row: dict[str, Any]) -> list[float]:
     return [curve[-1] if curve else 0.0 for curve in row["accuracy"]]
 
 
-def write(found: dict[str, Any]) -> str:
+def write(results: dict[str, Any]) -> str:
     """The part of the page."""
-    studies = found["studies"]
+    studies = results["studies"]
     first = next(iter(studies.values()))
     rows = []
     for name in first["methods"]:
@@ -93,42 +93,42 @@ def write(found: dict[str, Any]) -> str:
     return TEXT.format(
         dim=first["dim"],
         steps=", ".join(next(iter(first["methods"].values()))["accuracy by step"]),
-        seeds=found["seeds"],
-        device=found["device"],
+        seeds=results["seeds"],
+        device=results["device"],
         table=table(("ends at, the median", *(study.name for study in STUDIES)), rows),
-        told="\n".join(tell(studies[study.name], study.name) for study in STUDIES),
+        sentences="\n".join(tell(studies[study.name], study.name) for study in STUDIES),
     )
 
 
-def tell(found: dict[str, Any], name: str) -> str:
+def tell(results: dict[str, Any], name: str) -> str:
     """What FedLin's correction did in one study, at equal steps and at each method's own."""
-    fedlin, fedavg = found["methods"]["FedLin"], found["methods"]["FedAvg"]
+    fedlin, fedavg = results["methods"]["FedLin"], results["methods"]["FedAvg"]
     small, *_ = fedavg["accuracy by step"]
-    best = max(found["methods"], key=lambda method: float(np.median(ends(found["methods"][method]))))
+    best = max(results["methods"], key=lambda method: float(np.median(ends(results["methods"][method]))))
     gain = float(np.median(ends(fedlin)) - np.median(ends(fedavg)))
     paid = "pays" if gain > np.ptp(ends(fedavg)) else "does not pay"
     bytes_, seconds = (fedlin[cost][-1] / fedavg[cost][-1] for cost in ("bytes", "seconds"))
     with_small = [method["accuracy by step"][small] for method in (fedlin, fedavg)]
     with_own = [float(np.median(ends(method))) for method in (fedlin, fedavg)]
-    told = (
+    sentence = (
         f"- **{name}**: the correction {paid}. With the smallest step, {small}, FedLin ends at {with_small[0]:.3f} "
         f"and FedAvg at {with_small[1]:.3f}; each with its own, at {with_own[0]:.3f} and {with_own[1]:.3f}, "
         f"for {bytes_:.1f} times the bytes and {seconds:.1f} times the seconds. {best} ends highest."
     )
-    return fill(told, 120, subsequent_indent="  ")
+    return fill(sentence, 120, subsequent_indent="  ")
 
 
 def save() -> None:
     """The picture and the page's part."""
-    found = load()
-    canvas = draw(found)
+    results = load()
+    canvas = draw(results)
     with rc_context(RC):
         canvas.savefig(FILE, dpi=90)
     with Image.open(FILE) as picture:
         few = picture.convert("RGB").quantize(64)  # colours, which is a quarter of the bytes
     few.save(FILE, optimize=True)
-    kept, _, _ = PAGE.read_text().partition(MARK)
-    PAGE.write_text(kept + MARK + write(found))
+    head, _, _ = PAGE.read_text().partition(MARK)
+    PAGE.write_text(head + MARK + write(results))
 
 
 if __name__ == "__main__":

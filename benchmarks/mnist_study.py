@@ -105,8 +105,8 @@ def scores(params: Any, images: Any) -> Any:
 
 def loss(params: Any, batch: Any) -> Any:
     """The mean cross-entropy."""
-    found = jax.nn.log_softmax(scores(params, batch["images"]))
-    return -jnp.mean(jnp.take_along_axis(found, batch["labels"][:, None], axis=1))
+    chances = jax.nn.log_softmax(scores(params, batch["images"]))
+    return -jnp.mean(jnp.take_along_axis(chances, batch["labels"][:, None], axis=1))
 
 
 def accuracy(params: Any, batch: Any) -> Any:
@@ -131,7 +131,7 @@ def measure(study: Study, every: int, keep: Callable[[dict[str, Any]], None]) ->
     problem = fedlin.problems.from_loss(loss, initial_parameters(), two_digits_each(train, study.clients))
     problem = fedlin.problems.minibatch(problem, study.batch, replace=False, last="drop")
     tau = fedlin.epochs(problem, study.epochs)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, method in methods(problem.dim).items():
 
         def play(etas: Any, seeds: Any, on: Any, method: Any = method) -> list[fedlin.Result]:
@@ -156,7 +156,7 @@ def measure(study: Study, every: int, keep: Callable[[dict[str, Any]], None]) ->
         eta = STEPS[int(np.argmax(reached))]
         runs = play([eta] * len(SEEDS), SEEDS, test)
         at = np.arange(0, rounds + 1, every)
-        found[name] = {
+        results[name] = {
             "eta": eta,
             "accuracy by step": dict(zip(map(str, STEPS), reached, strict=True)),
             "rounds": at.tolist(),
@@ -165,10 +165,10 @@ def measure(study: Study, every: int, keep: Callable[[dict[str, Any]], None]) ->
             "gradients": runs[0].gradients[at].tolist() if runs[0].status == "done" else None,
             "seconds": (runs[0].seconds[at] / len(SEEDS)).tolist() if runs[0].status == "done" else None,
         }
-        ends = [curve[-1] for curve in found[name]["accuracy"] if curve]
+        ends = [curve[-1] for curve in results[name]["accuracy"] if curve]
         took = time.perf_counter() - began
         print(f"{study.name}: {name} with eta {eta} ends at {np.round(ends, 4).tolist()}, {took:.0f} s", flush=True)
-        keep({"dim": problem.dim, "tau": int(tau[0]), "methods": found})
+        keep({"dim": problem.dim, "tau": int(tau[0]), "methods": results})
 
 
 def main() -> None:
@@ -176,16 +176,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rounds of the first, to see that it works")
     parser.add_argument("--file", type=Path, default=FILE)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     device = jax.devices()[0].device_kind
-    found: dict[str, Any] = {"device": device, "jax": jax.__version__, "seeds": len(SEEDS), "studies": {}}
-    for study in (STUDIES[0]._replace(rounds=2),) if asked.quick else STUDIES:
+    results: dict[str, Any] = {"device": device, "jax": jax.__version__, "seeds": len(SEEDS), "studies": {}}
+    for study in (STUDIES[0]._replace(rounds=2),) if arguments.quick else STUDIES:
 
         def keep(part: dict[str, Any], study: Study = study) -> None:
-            found["studies"][study.name] = part
-            asked.file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            results["studies"][study.name] = part
+            arguments.file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
-        measure(study, 1 if asked.quick else 5, keep)
+        measure(study, 1 if arguments.quick else 5, keep)
 
 
 if __name__ == "__main__":

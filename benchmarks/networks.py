@@ -57,21 +57,21 @@ def measure(row: Row) -> dict[str, Any]:
     setting = Setting(**row.setting)
     command = [sys.executable, "-m", f"benchmarks.cifar.{row.program}", row.method, json.dumps(setting._asdict())]
     try:
-        found = run([*command, str(time.time())], row.environment)
+        result = run([*command, str(time.time())], row.environment)
     except FailedError as cause:
         print(cause.details, file=sys.stderr, flush=True)
         return {"failed": str(cause)}
-    return {"rounds": setting.rounds, "cohort": setting.cohort, **found}
+    return {"rounds": setting.rounds, "cohort": setting.cohort, **result}
 
 
 def main() -> None:
     """All rows, or those named; the others of the file are kept."""
     names, begun = sys.argv[1:] or list(ROWS), time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    found: dict[str, Any] = json.loads(FILE.read_text()) if sys.argv[1:] and FILE.exists() else {}
+    results: dict[str, Any] = json.loads(FILE.read_text()) if sys.argv[1:] and FILE.exists() else {}
     for name in names:
-        found[name] = {"run": begun, **measure(ROWS[name])}
-        print(name, json.dumps(found[name]), flush=True)
-        FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        results[name] = {"run": begun, **measure(ROWS[name])}
+        print(name, json.dumps(results[name]), flush=True)
+        FILE.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ times a round. Precision is each library's default, TF32 in products for JAX, un
 """
 
 
-def write(found: dict[str, Any]) -> str:
+def write(results: dict[str, Any]) -> str:
     """The section; empty where nothing was measured."""
     setting = Setting()
-    rows = {name: found[name] for name in ROWS if name in found and "failed" not in found[name]}
+    rows = {name: results[name] for name in ROWS if name in results and "failed" not in results[name]}
     if "fedlin" not in rows or "pfl" not in rows:
         return ""
     pfl, fedlin = rows["pfl"], rows["fedlin"]

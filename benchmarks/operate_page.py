@@ -18,8 +18,8 @@ def results(name: str) -> Path:
 def read(name: str) -> dict[str, Any]:
     """What was kept of a benchmark; nothing before it was run."""
     path = results(name)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return content
 
 
 def keep(name: str, figures: dict[str, Any]) -> None:

@@ -15,21 +15,21 @@ MARKS = {"W1": ("o", COLOURS[0], "W1, least squares"), "W2": ("s", COLOURS[1], "
 
 def draw(race: list[dict[str, Any]]) -> Figure:
     """A line a contestant that ran; a point is a median, its bar the range over repeats."""
-    shown = [row for row in race if any("ratio" in row.get(name, {}) for name in MARKS)]
+    rows = [row for row in race if any("ratio" in row.get(name, {}) for name in MARKS)]
     with rc_context(RC):
-        canvas = Figure(figsize=(6.4, 1.1 + 0.34 * len(shown)), layout="constrained")
+        canvas = Figure(figsize=(6.4, 1.1 + 0.34 * len(rows)), layout="constrained")
         axes = canvas.subplots()
         for offset, (name, (mark, colour, label)) in zip((-0.13, 0.13), MARKS.items(), strict=True):
-            found = [(place, row[name]["ratio"]) for place, row in enumerate(shown) if "ratio" in row.get(name, {})]
-            middle = [ratio["median"] for _, ratio in found]
-            below = [ratio["median"] - ratio["low"] for _, ratio in found]
-            above = [ratio["high"] - ratio["median"] for _, ratio in found]
-            places = [place + offset for place, _ in found]
+            ratios = [(place, row[name]["ratio"]) for place, row in enumerate(rows) if "ratio" in row.get(name, {})]
+            middle = [ratio["median"] for _, ratio in ratios]
+            below = [ratio["median"] - ratio["low"] for _, ratio in ratios]
+            above = [ratio["high"] - ratio["median"] for _, ratio in ratios]
+            places = [place + offset for place, _ in ratios]
             axes.errorbar(middle, places, xerr=[below, above], fmt=mark, color=colour, capsize=2, ms=4, label=label)
         axes.axvline(1, color="#6E6E6E", linewidth=0.8)
         axes.set_xscale("log")
-        names = [row["title"] if row["title"] == "NumPy loop" else f"{row['title']} ({row['method']})" for row in shown]
-        axes.set_yticks(range(len(shown)), names)
+        names = [row["title"] if row["title"] == "NumPy loop" else f"{row['title']} ({row['method']})" for row in rows]
+        axes.set_yticks(range(len(rows)), names)
         axes.invert_yaxis()
         axes.grid(axis="x")
         axes.set_axisbelow(True)

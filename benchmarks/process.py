@@ -101,5 +101,5 @@ def run(command: Sequence[str], more: Mapping[str, str] | None = None) -> dict[s
             process.communicate()
     if process.returncode:
         raise FailedError((err.strip().splitlines() or [f"exit status {process.returncode}"])[-1], err)
-    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-    return {**found, "peak": max(found["peak"], most[0])}
+    result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return {**result, "peak": max(result["peak"], most[0])}

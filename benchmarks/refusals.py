@@ -84,18 +84,18 @@ CASES: dict[str, Callable[[], Any]] = {
 
 def measure() -> dict[str, str]:
     """What every case says now."""
-    found = {}
+    messages = {}
     for name, case in CASES.items():
         try:
             answer = case()
-            found[name] = answer if isinstance(answer, str) else "**nothing is said**"
+            messages[name] = answer if isinstance(answer, str) else "**nothing is said**"
         except fedlin.FedLinError as error:
-            found[name] = f"{type(error).__name__}: {error}"
+            messages[name] = f"{type(error).__name__}: {error}"
         except Exception as error:
-            found[name] = f"**a traceback**, {type(error).__name__}"
-    return found
+            messages[name] = f"**a traceback**, {type(error).__name__}"
+    return messages
 
 
-def write(found: dict[str, str]) -> str:
+def write(messages: dict[str, str]) -> str:
     """As a table."""
-    return table(("", "now"), [(name, " ".join(said.replace("|", "\\|").split())) for name, said in found.items()])
+    return table(("", "now"), [(name, " ".join(said.replace("|", "\\|").split())) for name, said in messages.items()])

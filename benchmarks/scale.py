@@ -55,9 +55,9 @@ def growth(repeats: int, most: int = MOST) -> dict[str, Any]:
     """All clients in every round: seconds a round, and what that is for each client."""
     instances = {count: federation(count) for count in (10**3, 10**4, 10**5, 10**6) if count <= most}
     ways = {f"{m:,}": partial(seconds, problem, max(1, 10**5 // m)) for m, problem in instances.items()}
-    times = {name: np.array(found) for name, found in medians(ways, repeats).items()}
-    each = {name: found / int(name.replace(",", "")) for name, found in times.items()}
-    seconds_a_round = {name: float(np.median(found)) for name, found in times.items()}
+    times = {name: np.array(values) for name, values in medians(ways, repeats).items()}
+    each = {name: values / int(name.replace(",", "")) for name, values in times.items()}
+    seconds_a_round = {name: float(np.median(values)) for name, values in times.items()}
     return {
         "seconds a round": seconds_a_round,
         "straight line": line([float(m) for m in instances], list(seconds_a_round.values())),

@@ -84,11 +84,11 @@ def compare(name: str, make: Callable[[], tuple[nn.Module, Loss, Clients]], tau:
 
     loop()
     times = np.array([[loop(), simulated(single), simulated(whole)] for _ in range(repeats)])
-    told = [f"{name:26} plain loop {np.median(times[:, 0]) * 1e3:6.1f} ms a round"]
+    lines = [f"{name:26} plain loop {np.median(times[:, 0]) * 1e3:6.1f} ms a round"]
     for design, column in (("a call a gradient", 1), ("a call a phase", 2)):
         ratio = times[:, column] / times[:, 0]
-        told.append(f"{design} {np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f})")
-    return ", ".join(told)
+        lines.append(f"{design} {np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f})")
+    return ", ".join(lines)
 
 
 def main() -> None:

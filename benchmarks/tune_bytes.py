@@ -38,8 +38,8 @@ def best(name: str, method: str) -> tuple[Choice, Cost]:
     for choice in sorted(grid, key=lambda c: (c.tau != 16, c.step != 1.0)):  # what gets there first cuts the rest short
         least = min((cost[0] for cost in costs.values()), default=np.inf)
         costs[choice] = _cost(name, method, problem, choice, least)
-    found = min(costs, key=costs.__getitem__)
-    return found, costs[found]
+    cheapest = min(costs, key=costs.__getitem__)
+    return cheapest, costs[cheapest]
 
 
 def _cost(name: str, method: str, problem: Problem, choice: Choice, least: float) -> Cost:
@@ -60,8 +60,8 @@ def main(name: str | None = None, *named: str) -> None:
         print(f"    {problem!r}: {{", flush=True)
         for method in named or methods():
             choice, cost = best(problem, method)
-            told = " ".join(f"{part:.2g}" for part in cost)
-            print(f"        {method!r}: Choice{tuple(choice)},  # {told}", flush=True)
+            parts = " ".join(f"{part:.2g}" for part in cost)
+            print(f"        {method!r}: Choice{tuple(choice)},  # {parts}", flush=True)
         print("    },")
 
 

@@ -40,23 +40,6 @@ from fedlin.sklearn import FederatedLogisticRegression, FederatedRidge
 FIGURES = ROOT / "benchmarks" / "results" / "tables.json"
 PAGE = ROOT / "docs" / "tables.md"
 Line = dict[str, str]  # what is seen, what it was, and what it is now
-STUDY = """
-title = "Outcomes at twelve hospitals"
-rounds = 300
-targets = [1e-3, 1e-4]
-[problem]
-kind = "softmax"
-l2 = 1e-3
-data = { file = "hospitals.csv", label = "outcome", client = "hospital" }
-test = 0.25
-[plan]
-tau = 5
-eta_bar = "tuned"
-[[algorithm]]
-name = "fedlin"
-[[algorithm]]
-name = "fedavg"
-"""
 
 
 def line(seen: str, was: str, now: str) -> Line:
@@ -66,7 +49,7 @@ def line(seen: str, was: str, now: str) -> Line:
 
 @cache
 def hospital_file() -> Path:
-    """The table of twelve hospitals, written anew."""
+    """The table of twelve hospitals, written anew, with an experiment's file beside it."""
     path = Path(tempfile.mkdtemp(), "hospitals.csv")
     subprocess.run([sys.executable, ROOT / "tests" / "helpers" / "hospital_table.py", path], check=True)
     return path
@@ -83,7 +66,7 @@ def quiet_fit(model: Any, *data: Any, **options: Any) -> tuple[Any, bool]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         fitted = model.fit(*data, **options)
-    return fitted, any(issubclass(one.category, ConvergenceWarning) for one in caught)
+    return fitted, any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
 
 
 def units() -> list[Line]:
@@ -168,8 +151,8 @@ def weights() -> list[Line]:
 
 def unequal() -> list[Line]:
     """Clients of different size, beside NumPy and beside padding."""
-    found = hospitals.measure(repeats=9)
-    wall, cores = found["wall"], found["cores"]
+    measured = hospitals.measure(repeats=9)
+    wall, cores = measured["wall"], measured["cores"]
     lines = [
         line(
             f"12 hospitals of 2 to 1,538 rows, softmax 33×3, 100 rounds, {name}: time over plain NumPy's",
@@ -212,7 +195,7 @@ def dirichlet(rounds: int = 40, repeats: int = 2) -> list[Line]:
 def from_csv() -> list[Line]:
     """The hospitals' table from CSV to report by one file, beside pooled scikit-learn."""
     home = hospital_file().parent
-    (home / "hospitals.toml").write_text(STUDY)
+    study = (home / "hospitals.toml").read_text()
     began = time.perf_counter()
     command = [sys.executable, "-m", "fedlin", "run", "hospitals.toml", "--out", "run"]
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
@@ -241,7 +224,7 @@ def from_csv() -> list[Line]:
         line(
             "text, missing values, units, an intercept, a test split in a file",
             "each stopped it, one after another",
-            f"a file of {len(STUDY.strip().splitlines())} lines, and {notes} lines that say what was done; "
+            f"a file of {len(study.strip().splitlines())} lines, and {notes} lines that say what was done; "
             f"accuracy {results['fedlin'].columns['accuracy'][-1]:.4f}, pooled scikit-learn {score:.4f}",
         ),
     ]
@@ -249,14 +232,14 @@ def from_csv() -> list[Line]:
 
 def processes(rounds: int = 20_000) -> list[Line]:
     """Twelve runs by two processes."""
-    found = jobs.measure(rounds)
-    cores = found["one after another"]["cores"] / found[f"{jobs.JOBS} processes"]["cores"]
-    same = "to the same bits" if found["the same bits"] else "**not to the same bits**"
+    measured = jobs.measure(rounds)
+    cores = measured["one after another"]["cores"] / measured[f"{jobs.JOBS} processes"]["cores"]
+    same = "to the same bits" if measured["the same bits"] else "**not to the same bits**"
     return [
         line(
             "12 equal runs by 2 processes: times faster than one after another",
             "below 1, by hand: `fedlin run` had one process, problems did not pickle, own code could not enter a file",
-            f"{found['times faster']:.2f} {same} (`--jobs 2`; {1 / cores:.2f} of the seconds of all cores)",
+            f"{measured['times faster']:.2f} {same} (`--jobs 2`; {1 / cores:.2f} of the seconds of all cores)",
         )
     ]
 
@@ -273,10 +256,10 @@ PARTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def write(found: dict[str, Any]) -> str:
+def write(results: dict[str, Any]) -> str:
     """The page."""
-    machine = found["machine"]
-    seen = [part for name in PARTS if name not in ("refusals", "estimators") for part in found[name]]
+    machine = results["machine"]
+    seen = [part for name in PARTS if name not in ("refusals", "estimators") for part in results[name]]
     return f"""# Tables of your own, before and now
 
 What the first users met who came with a table, a network or scikit-learn, and what the same shows now. This page is
@@ -284,17 +267,17 @@ written by `python -m benchmarks.user_tables` from what it measures; *before* is
 {machine["cpu"]}, {machine["cores"]} cores, with a load average of {machine["load"]:.1f} when the last of them were
 taken: on a busy machine look at ratios.
 
-{table(("", "before", "now"), [(one["seen"], one["was"], one["now"]) for one in seen])}
+{table(("", "before", "now"), [(entry["seen"], entry["was"], entry["now"]) for entry in seen])}
 
 ## What ended in a traceback
 
 Each of these is done again by the program. *Now* is what it says, with the exit status where it is a command.
 
-{refusals.write(found["refusals"])}
+{refusals.write(results["refusals"])}
 
 ## Estimators beside scikit-learn's
 
-{estimators.write(found["estimators"])}
+{estimators.write(results["estimators"])}
 """
 
 
@@ -303,13 +286,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=tuple(PARTS))
     only = parser.parse_args().only
-    found = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    found["machine"] = {**bounds.machine(), "load": os.getloadavg()[0]}
+    results = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    results["machine"] = {**bounds.machine(), "load": os.getloadavg()[0]}
     for name in (only,) if only else PARTS:
-        found[name] = PARTS[name]()
-        FIGURES.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    if all(name in found for name in PARTS):
-        PAGE.write_text(write(found))
+        results[name] = PARTS[name]()
+        FIGURES.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    if all(name in results for name in PARTS):
+        PAGE.write_text(write(results))
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def scores(params: Any, images: Any, key: Any = None) -> Any:
 
 def loss(params: Any, batch: Any, key: Any = None) -> Any:
     """The mean cross-entropy."""
-    found = jax.nn.log_softmax(scores(params, batch["images"], key))
-    return -jnp.mean(jnp.take_along_axis(found, batch["labels"][:, None], axis=1))
+    chances = jax.nn.log_softmax(scores(params, batch["images"], key))
+    return -jnp.mean(jnp.take_along_axis(chances, batch["labels"][:, None], axis=1))
 
 
 def accuracy(params: Any, batch: Any) -> Any:
@@ -73,21 +73,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("rounds", 1500), ("users", 1000), ("cohort", 50), ("images", 50), ("test", 10_000)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    asked = parser.parse_args()
-    train, test = read("data_batch_*.bin", asked.users * asked.images), read("test_batch.bin", asked.test)
+    arguments = parser.parse_args()
+    train, test = read("data_batch_*.bin", arguments.users * arguments.images), read("test_batch.bin", arguments.test)
     print("CIFAR-10 itself" if train and test else "random images of CIFAR-10's shape: FEDLIN_DATA holds no CIFAR-10")
     if train is None or test is None:
-        train, test = draw(asked.users * asked.images, 0), draw(asked.test, 1)
-    users = {name: values.reshape(asked.users, asked.images, *values.shape[1:]) for name, values in train.items()}
+        train, test = draw(arguments.users * arguments.images, 0), draw(arguments.test, 1)
+    users = {
+        name: values.reshape(arguments.users, arguments.images, *values.shape[1:]) for name, values in train.items()
+    }
     shapes = {"first": (3, 3, 3, 32), "second": (3, 3, 32, 64), "dense": (14 * 14 * 64, 128), "scores": (128, 10)}
     glorot = jax.nn.initializers.glorot_uniform()
     params = {name: glorot(jax.random.key(i), shape) for i, (name, shape) in enumerate(shapes.items())}
     params |= {f"{name}_bias": jnp.zeros(shape[-1]) for name, shape in shapes.items()}
     problem = fedlin.problems.minibatch(fedlin.problems.from_loss(loss, params, users), 10, replace=False)
     plan = fedlin.Plan(fedlin.epochs(problem, 1), 0.1)
-    options: dict[str, Any] = {"participation": asked.cohort / asked.users, "iterates": False, "progress": True}
+    options: dict[str, Any] = {"participation": arguments.cohort / arguments.users, "iterates": False, "progress": True}
     result = fedlin.simulate(
-        fedlin.fedavg(), problem, plan, asked.rounds, metrics={"accuracy": accuracy}, test=test, every=10, **options
+        fedlin.fedavg(), problem, plan, arguments.rounds, metrics={"accuracy": accuracy}, test=test, every=10, **options
     )
     print(f"{result!r}\nbest accuracy {np.nanmax(result.accuracy):.4f} after round {result.best_round}")
 

@@ -40,12 +40,12 @@ def share_out(labels: Tensor, clients: int = 20) -> list[Tensor]:
 
 def accuracies(problem: fedlin.torch.TorchProblem, model: nn.Module, iterates: Any, test: Any) -> NDArray[Any]:
     """The share of test images each of the models gets right."""
-    found = []
+    rates = []
     with torch.no_grad():
         for x in iterates:
             model.load_state_dict(problem.state_dict(x))
-            found.append((model(test[0]).argmax(1) == test[1]).double().mean().item())
-    return np.array(found)
+            rates.append((model(test[0]).argmax(1) == test[1]).double().mean().item())
+    return np.array(rates)
 
 
 def main() -> None:
@@ -55,9 +55,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000, help="how many images to use, training and test together")
     parser.add_argument("--eta-bar", type=float, default=0.2, help="a round's progress, the same for every method")
     parser.add_argument("--picture", type=Path, default=Path("mnist_cnn.png"))
-    asked = parser.parse_args()
-    images = torch.tensor(read("t10k-images-idx3-ubyte.gz", 16)[: 784 * asked.rows] / 255, dtype=torch.float32)
-    labels = torch.tensor(read("t10k-labels-idx1-ubyte.gz", 8)[: asked.rows].astype(np.int64))
+    arguments = parser.parse_args()
+    images = torch.tensor(read("t10k-images-idx3-ubyte.gz", 16)[: 784 * arguments.rows] / 255, dtype=torch.float32)
+    labels = torch.tensor(read("t10k-labels-idx1-ubyte.gz", 8)[: arguments.rows].astype(np.int64))
     images = images.reshape(-1, 1, 28, 28)
     held_out = torch.arange(len(labels)) % 5 == 0
     train, test = (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
@@ -66,25 +66,25 @@ def main() -> None:
     model = nn.Sequential(*layers)
     clients = [(train[0][own], train[1][own]) for own in share_out(train[1])]
     problem = fedlin.torch.problem(model, nn.functional.cross_entropy, clients)
-    plan = fedlin.Plan.scaled(fedlin.draw_steps(20, 2, 10, seed=0), eta_bar=asked.eta_bar)
+    plan = fedlin.Plan.scaled(fedlin.draw_steps(20, 2, 10, seed=0), eta_bar=arguments.eta_bar)
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True, layout="constrained")
-    table = pd.DataFrame(index=pd.Index(np.arange(asked.rounds + 1), name="round"))
+    table = pd.DataFrame(index=pd.Index(np.arange(arguments.rounds + 1), name="round"))
     for method in METHODS:
-        result = fedlin.simulate(method, problem, plan, asked.rounds, iterates=True)
+        result = fedlin.simulate(method, problem, plan, arguments.rounds, iterates=True)
         accuracy = accuracies(problem, model, result.iterates, test)
         print(f"{method.name}: {result.status} after {result.rounds} rounds, loss {result.loss[-1]:.3f}", flush=True)
         table[method.name] = pd.Series(accuracy)  # shorter where the run diverged
         table[f"{method.name} MB"] = pd.Series(result.bytes / 1e6)
         axes[0].plot(accuracy, label=method.name)
         axes[1].plot(result.bytes / 1e6, accuracy, label=method.name)
-    shown = sorted({0, 1, 2, 5, 10, 20, 30, 40, asked.rounds} & set(table.index))
-    print(table.loc[shown].to_string(float_format="{:.3f}".format))
+    rounds = sorted({0, 1, 2, 5, 10, 20, 30, 40, arguments.rounds} & set(table.index))
+    print(table.loc[rounds].to_string(float_format="{:.3f}".format))
     for axis, across in zip(axes, ("rounds", "megabytes sent, up and down"), strict=True):
         axis.set_xlabel(across)
     axes[0].set_ylabel("test accuracy")
     axes[0].legend()
-    figure.savefig(asked.picture, dpi=120)
+    figure.savefig(arguments.picture, dpi=120)
 
 
 if __name__ == "__main__":

@@ -74,21 +74,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("clients", 100), ("cohort", 10), ("images", 50), ("width", 64), ("batch", 10), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    asked = parser.parse_args()
-    problem = make_problem(asked.clients, asked.images, asked.width, asked.batch)
+    arguments = parser.parse_args()
+    problem = make_problem(arguments.clients, arguments.images, arguments.width, arguments.batch)
     began = time.perf_counter()
     result = fedlin.simulate(
         fedlin.fedavg(),
         problem,
         fedlin.Plan(fedlin.epochs(problem, 1), 0.05),
-        asked.rounds,
-        participation=asked.cohort / asked.clients,
+        arguments.rounds,
+        participation=arguments.cohort / arguments.clients,
         iterates=False,
     )
     memory = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
     print(
-        f"{problem.dim:,} parameters, {asked.cohort} of {asked.clients} clients: "
-        f"{result.seconds[-1] / asked.rounds:.3f} s a round, {time.perf_counter() - began:.0f} s with compilation, "
+        f"{problem.dim:,} parameters, {arguments.cohort} of {arguments.clients} clients: "
+        f"{result.seconds[-1] / arguments.rounds:.3f} s a round, {time.perf_counter() - began:.0f} s with compilation, "
         f"training loss {result.training_loss[-1]:.3f}, device peak {memory / 1e9:.1f} GB"
     )
 

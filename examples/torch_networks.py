@@ -58,8 +58,8 @@ class Transformer(nn.Module):
         rows = self.words(images.permute(0, 2, 1, 3).flatten(2)) + self.places
         for layer in self.layers:
             rows = layer(rows)
-        found: Tensor = self.scores(rows.mean(1))
-        return found
+        scores: Tensor = self.scores(rows.mean(1))
+        return scores
 
 
 def accuracy(model: nn.Module, batch: Any) -> Tensor:
@@ -74,18 +74,20 @@ def main() -> None:
     parser.add_argument("--model", choices=("resnet18", "transformer"), default="resnet18")
     for name, value in (("clients", 20), ("images", 50), ("width", 64), ("rounds", 10)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    labels = torch.randint(0, 10, (asked.clients + 1, asked.images), device=device)
-    noise = torch.randn(asked.clients + 1, asked.images, 3, 32, 32, device=device)
+    labels = torch.randint(0, 10, (arguments.clients + 1, arguments.images), device=device)
+    noise = torch.randn(arguments.clients + 1, arguments.images, 3, 32, 32, device=device)
     images = noise + (labels / 5 - 1)[..., None, None, None]
-    model = (resnet18 if asked.model == "resnet18" else Transformer)(asked.width).to(device)
+    model = (resnet18 if arguments.model == "resnet18" else Transformer)(arguments.width).to(device)
     clients = list(zip(images[:-1], labels[:-1], strict=True))
     problem = fedlin.torch.problem(model, functional.cross_entropy, clients, batch_size=10, replace=False)
     plan = fedlin.Plan(fedlin.epochs(problem, 1), 0.03)
     options: dict[str, Any] = {"metrics": {"accuracy": accuracy}, "test": (images[-1], labels[-1]), "every": 5}
-    result = fedlin.simulate(fedlin.fedavg(), problem, plan, asked.rounds, participation=0.5, iterates=False, **options)
+    result = fedlin.simulate(
+        fedlin.fedavg(), problem, plan, arguments.rounds, participation=0.5, iterates=False, **options
+    )
     together = "all clients at once" if problem.together else "client by client"
     print(f"{problem.dim:,} parameters, {together}: {result.seconds[-1] / result.rounds:.3f} s a round")
     print(f"accuracy {result.accuracy[0]:.3f} -> {np.nanmax(result.accuracy):.3f} after round {result.best_round}")

@@ -75,20 +75,20 @@ def main() -> None:
     for name, value in (("rounds", 100), ("clients", 20), ("pieces", 100), ("depth", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--adapters", action="store_true", help="train adapters of rank 4 and nothing else")
-    asked = parser.parse_args()
-    texts = read(asked.clients, asked.pieces + 10)
+    arguments = parser.parse_args()
+    texts = read(arguments.clients, arguments.pieces + 10)
     train, test = texts[:, :-10], texts[:, -10:].reshape(-1, LENGTH + 1)
-    params, static = eqx.partition(Transformer(jax.random.key(0), asked.depth), eqx.is_inexact_array)
+    params, static = eqx.partition(Transformer(jax.random.key(0), arguments.depth), eqx.is_inexact_array)
 
     def loss(params: Any, batch: jax.Array) -> jax.Array:
         scores = jax.vmap(eqx.combine(params, static))(batch[:, :-1])
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), batch[:, 1:, None], axis=2))
 
-    adapters = (lambda name: name.endswith(("down", "up"))) if asked.adapters else None
+    adapters = (lambda name: name.endswith(("down", "up"))) if arguments.adapters else None
     problem = fedlin.problems.minibatch(fedlin.problems.from_loss(loss, params, train, trainable=adapters), 10)
-    plan = fedlin.Plan(5, 0.5 if asked.adapters else 0.3)
+    plan = fedlin.Plan(5, 0.5 if arguments.adapters else 0.3)
     metrics: dict[str, Any] = {"test_loss": loss}
-    result = fedlin.simulate(fedlin.fedavg(), problem, plan, asked.rounds, metrics=metrics, test=test, every=10)
+    result = fedlin.simulate(fedlin.fedavg(), problem, plan, arguments.rounds, metrics=metrics, test=test, every=10)
     print(
         f"{problem.dim:,} parameters travel; test loss {result.test_loss[0]:.3f} -> {result.test_loss[-1]:.3f}, "
         f"{result.bytes[-1] / 1e6:.1f} MB"

@@ -16,6 +16,13 @@ def strict_promotion() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
+    """JAX's ordinary rules: examples and notebooks are written for users, who have these."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_programs() -> Iterator[None]:
     """What a file compiled goes with it: a process that kept thousands of programs was seen to crash unwinding."""

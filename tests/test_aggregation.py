@@ -20,7 +20,7 @@ from fedlin.aggregation import Aggregator
 from fedlin.errors import ArgumentError
 from fedlin.precision import precision
 from fedlin.transports.loopback import Loopback
-from quadratics import CLIENTS, DIM, ETA, X0, A, B, assert_close, plan, problem
+from quadratics import CLIENTS, DIM, ETA, X0, A, B, assert_close, plan, problem, robust_fedlin
 
 Array = NDArray[Any]
 
@@ -194,24 +194,6 @@ def test_an_upload_of_several_arrays_is_one_vector() -> None:
 
 
 # In the engines.
-
-
-def robust_fedlin(rounds: int, aggregate: Callable[[Array], Array]) -> Array:
-    """FedLin by loops, `aggregate` in place of both means."""
-    x, iterates = X0.copy(), [X0.copy()]
-    tau, eta = (np.asarray(value) for value in (plan().tau, plan().eta))
-    for _ in range(rounds):
-        grads = np.array([A[i] @ x - B[i] for i in range(CLIENTS)])
-        g = aggregate(grads)
-        moves = []
-        for i in range(CLIENTS):
-            y = x.copy()
-            for _ in range(tau[i]):
-                y = y - eta[i] * (A[i] @ y - B[i] - grads[i] + g)
-            moves.append(y - x)
-        x = x + aggregate(np.array(moves))
-        iterates.append(x)
-    return np.array(iterates)
 
 
 def test_simulated_rounds_are_the_loops_and_a_federation_s() -> None:

@@ -11,7 +11,7 @@ import fedlin
 from fedlin import attacks
 from fedlin.core import Algorithm, structure
 from fedlin.errors import ArgumentError
-from quadratics import CLIENTS, ETA, TAU, X0, A, B, assert_close, plan, problem
+from quadratics import CLIENTS, ETA, TAU, X0, A, B, assert_close, plan, problem, robust_fedlin
 
 Array = NDArray[Any]
 LIARS = (1, 4)
@@ -43,19 +43,8 @@ def test_attackers_send_what_the_definition_says(name: str) -> None:
     """FedLin by loops, both of whose uploads are forged."""
     attack, options, forge = FORGED[name]
     result = fedlin.simulate(attack(fedlin.fedlin(), LIARS, **options), problem(), plan(), 4, x0=X0)
-    x, iterates = X0.copy(), [X0.copy()]
-    for _ in range(4):
-        grads = np.array([A[i] @ x - B[i] for i in range(CLIENTS)])
-        g = forge(grads).mean(axis=0)
-        moves = []
-        for i in range(CLIENTS):
-            y = x.copy()
-            for _ in range(TAU[i]):
-                y = y - ETA[i] * (A[i] @ y - B[i] - grads[i] + g)
-            moves.append(y - x)
-        x = x + forge(np.array(moves)).mean(axis=0)
-        iterates.append(x)
-    assert_close(result.iterates, np.array(iterates), 1e-10)
+    expected = robust_fedlin(4, lambda uploads: forge(uploads).mean(axis=0))
+    assert_close(result.iterates, expected, 1e-10)
 
 
 def test_noise_is_the_attackers_own() -> None:

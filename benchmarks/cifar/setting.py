@@ -79,10 +79,10 @@ class Laps:
 
 def contestant(play: Callable[[Setting, str, Laps], dict[str, Any]]) -> None:
     """Run as `python -m benchmarks.cifar.with_NAME METHOD SETTING BEGUN`; prints one line of JSON."""
-    method, given, begun = sys.argv[1:]
+    method, setting, begun = sys.argv[1:]
     laps = Laps(float(begun))
-    more = play(Setting(**json.loads(given)), method, laps)
-    found = {
+    more = play(Setting(**json.loads(setting)), method, laps)
+    result = {
         "first": laps.first,
         "seconds a round": laps.seconds / max(laps.rounds, 1),
         "rounds timed": laps.rounds,
@@ -90,6 +90,6 @@ def contestant(play: Callable[[Setting, str, Laps], dict[str, Any]]) -> None:
         "peak": peak(),
         **more,
     }
-    print("\n" + json.dumps(found), flush=True)
+    print("\n" + json.dumps(result), flush=True)
     sys.stdout.flush()
     os._exit(0)  # some libraries wait for threads at the end

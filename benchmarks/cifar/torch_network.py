@@ -18,10 +18,10 @@ class Network(nn.Module):
         self.first, self.second = nn.Conv2d(3, 32, 3), nn.Conv2d(32, 64, 3)
         self.pixels, self.neurons = nn.Dropout(0.25), nn.Dropout(0.5)
         self.dense, self.scores = nn.Linear(14 * 14 * 64, 128), nn.Linear(128, 10)
-        given = initial_parameters()
+        parameters = initial_parameters()
         with torch.no_grad():
             for name in ("first", "second", "dense", "scores"):
-                layer, kernel = getattr(self, name), given[name]
+                layer, kernel = getattr(self, name), parameters[name]
                 layer.weight.copy_(torch.tensor(_as_torch_has_it(kernel)))
                 layer.bias.zero_()
 
@@ -29,8 +29,8 @@ class Network(nn.Module):
         """The scores."""
         images = functional.relu(self.second(functional.relu(self.first(images))))
         images = self.pixels(functional.max_pool2d(images, 2))
-        found: Tensor = self.scores(self.neurons(functional.relu(self.dense(images.flatten(1)))))
-        return found
+        scores: Tensor = self.scores(self.neurons(functional.relu(self.dense(images.flatten(1)))))
+        return scores
 
     # What pfl asks of a model.
 

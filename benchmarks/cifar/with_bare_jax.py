@@ -29,8 +29,8 @@ def _forward(images: Any) -> Any:
     return largest, (images, largest)
 
 
-def _backward(kept: Any, slope: Any) -> Any:
-    images, largest = kept
+def _backward(residuals: Any, slope: Any) -> Any:
+    images, largest = residuals
     n, height, width, channels = images.shape
     windows = images.reshape(n, height // 2, 2, width // 2, 2, channels)
     taken, parts = jnp.zeros(largest.shape, bool), []
@@ -53,8 +53,8 @@ def loss(params: Any, images: Any, labels: Any, key: Any) -> Any:
     first, second = jax.random.split(key)
     neurons = drop(pool(images), 0.25, first).reshape(len(images), -1)
     neurons = jax.nn.relu(neurons @ params["dense"] + params["dense_bias"])
-    found = jax.nn.log_softmax(drop(neurons, 0.5, second) @ params["scores"] + params["scores_bias"])
-    return -jnp.mean(jnp.take_along_axis(found, labels[:, None], axis=1))
+    chances = jax.nn.log_softmax(drop(neurons, 0.5, second) @ params["scores"] + params["scores_bias"])
+    return -jnp.mean(jnp.take_along_axis(chances, labels[:, None], axis=1))
 
 
 def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
@@ -94,12 +94,12 @@ def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
 
     params = jax.device_put(initial_parameters())
     data, test = jax.device_put((setting.users_data(), setting.test_data()))
-    found = []
+    accuracies = []
     for first in range(0, setting.rounds, setting.every):
         params = play_rounds(np.int32(first), params, *data)
-        found.append(float(evaluate(params, *test)))
+        accuracies.append(float(evaluate(params, *test)))
         laps.lap(setting.every)
-    return {"jax": jax.__version__, "accuracy": found[-1]}
+    return {"jax": jax.__version__, "accuracy": accuracies[-1]}
 
 
 if __name__ == "__main__":

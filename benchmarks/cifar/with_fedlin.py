@@ -53,13 +53,13 @@ def timed(method: str, problem: Any, setting: Setting, laps: Laps, metric: Any, 
     began = time.perf_counter()
     simulate(method, problem, setting, again, metric, test)
     laps.rounds, laps.seconds = again, time.perf_counter() - began
-    found = result.accuracy[~np.isnan(result.accuracy)]
+    accuracies = result.accuracy[~np.isnan(result.accuracy)]
     memory = jax.devices()[0].memory_stats() or {}
     return {
         "jax": jax.__version__,
         "device": jax.devices()[0].device_kind,
         "status": result.status,
-        "accuracy": float(found[-1]),
+        "accuracy": float(accuracies[-1]),
         "training loss": float(result.training_loss[-1]),
         "seconds a round without evaluation": float(result.seconds[-1]) / setting.rounds,
         "compile seconds": clock.seconds,

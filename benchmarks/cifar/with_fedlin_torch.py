@@ -29,9 +29,9 @@ def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
         replace=False,
         precision=precision or None,
     )
-    found = timed(method, problem, setting, laps, accuracy, tensors(*setting.test_data(), device()))
+    accuracies = timed(method, problem, setting, laps, accuracy, tensors(*setting.test_data(), device()))
     peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
-    return {**found, "torch": torch.__version__, "together": problem.together, "torch peak": peak}
+    return {**accuracies, "torch": torch.__version__, "together": problem.together, "torch peak": peak}
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def play(setting: Setting, method: str, laps: Laps) -> dict[str, Any]:
         return jnp.mean(jnp.argmax(scores, axis=1) == batch["labels"])
 
     images, labels = setting.test_data()
-    found = timed(method, problem, setting, laps, accuracy, {"images": images, "labels": labels})
-    return {**found, "parameters": problem.dim}
+    accuracies = timed(method, problem, setting, laps, accuracy, {"images": images, "labels": labels})
+    return {**accuracies, "parameters": problem.dim}
 
 
 if __name__ == "__main__":

@@ -70,11 +70,11 @@ def run(play: Play, package: str) -> None:
     path, method, rounds, begun = sys.argv[1:]
     clock = Clock(float(begun))
     x = play(read(path), method, int(rounds), clock)
-    found = {
+    result = {
         "version": version(package),
         "first": clock.first,
         "seconds": clock.seconds,
         "peak": peak(),
         "x": np.asarray(x, np.float64).tolist(),
     }
-    print("\n" + json.dumps(found), flush=True)
+    print("\n" + json.dumps(result), flush=True)

@@ -84,7 +84,7 @@ class Race:
         for own, path in self.paths.items():
             tasks[workload, own].write(path)
         self.answers = {c: answer(tasks[workload, c.own], c.method) for c in (LOOP, *CONTESTANTS)}
-        self.found: dict[Contestant, list[dict[str, Any]]] = {c: [] for c in (LOOP, *CONTESTANTS)}
+        self.runs: dict[Contestant, list[dict[str, Any]]] = {c: [] for c in (LOOP, *CONTESTANTS)}
         self.failed: dict[Contestant, str] = {}
 
     def play(self, who: Contestant) -> dict[str, Any]:
@@ -92,11 +92,11 @@ class Race:
         interpreter = str(python(who.package)) if who.package in NAMES else sys.executable
         module = f"benchmarks.peers.with_{who.package}"
         method, now = who.method + who.manner, repr(time.time())
-        found = process.run([interpreter, "-m", module, self.paths[who.own], method, str(ROUNDS), now])
+        result = process.run([interpreter, "-m", module, self.paths[who.own], method, str(ROUNDS), now])
         right = self.answers[who]
-        found["seconds"] = median(found["seconds"])
-        found["distance"] = float(np.linalg.norm(np.array(found.pop("x")) - right) / np.linalg.norm(right))
-        return found
+        result["seconds"] = median(result["seconds"])
+        result["distance"] = float(np.linalg.norm(np.array(result.pop("x")) - right) / np.linalg.norm(right))
+        return result
 
     def repeat(self, say: Say) -> None:
         """Everyone once, the NumPy loop before and after each; a ratio is to the mean of these two."""
@@ -105,26 +105,26 @@ class Race:
             if self.workload not in who.workloads or who.package in self.missing or who in self.failed:
                 continue
             try:
-                found = self.play(who)
+                result = self.play(who)
             except process.FailedError as error:
                 self.failed[who] = str(error)
                 say(f"{self.workload} {who.title} failed: {error}")
                 continue
             after = self.play(LOOP)
-            found["ratio"] = 2 * found["seconds"] / (before["seconds"] + after["seconds"])
-            say(f"{self.workload} {who.title}, {who.method}: {found['ratio']:.3g} × the NumPy loop")
-            self.found[who].append(found)
-            self.found[LOOP].append({**before, "ratio": 1.0})
+            result["ratio"] = 2 * result["seconds"] / (before["seconds"] + after["seconds"])
+            say(f"{self.workload} {who.title}, {who.method}: {result['ratio']:.3g} × the NumPy loop")
+            self.runs[who].append(result)
+            self.runs[LOOP].append({**before, "ratio": 1.0})
             before = after
 
     def row(self, who: Contestant) -> dict[str, Any]:
         """What the table shows of one contestant."""
-        runs = self.found[who]
+        runs = self.runs[who]
         if who in self.failed or not runs:
             return {"failed": self.failed.get(who) or self.missing.get(who.package, "")}
-        kept = {name: summary([run[name] for run in runs]) for name in ("seconds", "ratio", "first", "peak")}
+        row = {name: summary([run[name] for run in runs]) for name in ("seconds", "ratio", "first", "peak")}
         worst = max(run["distance"] for run in runs)
-        return {**kept, "distance": worst, "right": worst <= RIGHT, "version": runs[0]["version"], "repeats": len(runs)}
+        return {**row, "distance": worst, "right": worst <= RIGHT, "version": runs[0]["version"], "repeats": len(runs)}
 
 
 def measure(repeats: int, say: Say) -> dict[str, Any]:

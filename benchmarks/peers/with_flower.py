@@ -47,12 +47,12 @@ def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     from benchmarks.peers.with_flower import train as importable  # so that the actors import it too
 
     clients = len(task.X)
-    found: list[Array] = []
+    models: list[Array] = []
 
     def ended(number: int, arrays: Any) -> None:
         if number:
             clock.lap()
-        found[:] = [arrays.to_numpy_ndarrays()[0]]
+        models[:] = [arrays.to_numpy_ndarrays()[0]]
 
     def serve(grid: Any, context: Any) -> None:
         strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
@@ -65,7 +65,7 @@ def play(task: Task, method: str, rounds: int, clock: Clock) -> Array:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FLWR_HOME"] = folder
         run_simulation(server, client, clients, backend_config=backend)
-    return found[0]
+    return models[0]
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ for title, problem in {"equal scales": regression(1.0), "uneven scales": regress
     print(f"{title}:")
     for name, method in methods.items():
         sent, rounds = bytes_to_goal(method, problem)
-        told = f"{sent / 1e6:6.2f} MB in {rounds} rounds" if rounds else "does not get there"
-        print(f"  {name:<28} {told}")
+        cost = f"{sent / 1e6:6.2f} MB in {rounds} rounds" if rounds else "does not get there"
+        print(f"  {name:<28} {cost}")
 
 # %% [markdown]
 # Where every direction is equally easy, large steps take whole messages to the goal in a few rounds, and there is

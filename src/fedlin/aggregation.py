@@ -110,8 +110,8 @@ def trimmed_mean(f: int) -> Aggregator:
 def _trimmed_mean(f: int) -> Aggregator:
     def combine(rows: Matrix, present: Vector, key: Key) -> Vector:
         count, rank = jnp.sum(present), jnp.arange(len(present))
-        kept = (rank >= f) & (rank < count - f)
-        return _mean(jnp.where(kept[:, None], _sorted(rows, present), 0), kept)
+        inside = (rank >= f) & (rank < count - f)
+        return _mean(jnp.where(inside[:, None], _sorted(rows, present), 0), inside)
 
     return Aggregator(f"trimmed_mean({f})", combine, 2 * f + 1)
 

@@ -110,7 +110,7 @@ def _named(name: str, method: Method, attackers: Iterable[int], phase: str | Non
     return replace(made, name=f"{name}({method.name})")
 
 
-def _any_number(name: str, value: Any) -> float:
+def _any_number(name: str, value: object) -> float:
     return real(name, value, lambda number: True, "a finite number")
 
 
@@ -210,5 +210,5 @@ def _among(numbers: Vector, attackers: tuple[int, ...]) -> Vector:
 
 
 def _honest_mean(rows: Matrix, honest: Vector) -> Vector:
-    kept = honest.reshape(-1, *[1] * (rows.ndim - 1))
-    return jnp.sum(jnp.where(kept, rows, 0), axis=0) / jnp.sum(honest).astype(rows.dtype)
+    mask = honest.reshape(-1, *[1] * (rows.ndim - 1))
+    return jnp.sum(jnp.where(mask, rows, 0), axis=0) / jnp.sum(honest).astype(rows.dtype)

@@ -208,12 +208,12 @@ def write(name: str, value: float) -> str:
 
 def measure_all(view: ModelView) -> Measures:
     """Every measure of a model."""
-    return {one.name: one.measure(view) for one in MEASURED if one.measure is not None}
+    return {quantity.name: quantity.measure(view) for quantity in MEASURED if quantity.measure is not None}
 
 
 def unmeasured(dtype: DTypeLike) -> Measures:
     """Stands for the measures of a round after which nobody looked."""
-    return {one.name: jnp.full((), jnp.nan, dtype) for one in MEASURED}
+    return {quantity.name: jnp.full((), jnp.nan, dtype) for quantity in MEASURED}
 
 
 def headline(values: Mapping[str, float]) -> str:
@@ -224,6 +224,6 @@ def headline(values: Mapping[str, float]) -> str:
     >>> headline({"training_loss": 2.5, "accuracy": 0.5})
     'accuracy 0.5'
     """
-    ordered = [*filter(is_metric, values), *(one.name for one in MEASURED), TRAINING]
+    ordered = [*filter(is_metric, values), *(quantity.name for quantity in MEASURED), TRAINING]
     known = [column(name) for name in ordered if np.isfinite(values.get(name, np.nan))]
     return f"{known[0].title} {known[0].write(values[known[0].name])}" if known else "nothing measured"

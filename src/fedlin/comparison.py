@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedlin.report.text_table import TextTable
 
 UNITS = ("rounds", "bytes", "gradients", "seconds")
-MEASURES = tuple(one.name for one in MEASURED if one.positive)
+MEASURES = tuple(quantity.name for quantity in MEASURED if quantity.positive)
 POINTS = 400  # of a curve in a picture; the results have them all
 
 
@@ -275,7 +275,7 @@ def compare(
         raise ArgumentError(
             f'results = {shown(results)} is not allowed: give {{"FedLin": result, ...}} with one or more.'
         )
-    runs = {str(method): _runs(method, given) for method, given in results.items()}
+    runs = {str(method): _runs(method, own_results) for method, own_results in results.items()}
     every = [run for method_runs in runs.values() for run in method_runs]
     metrics = sorted(set.intersection(*({name for name in run.columns if column(name).stop} for run in every)))
     one_of("measure", measure, tuple(dict.fromkeys([*MEASURES, *(name for name in metrics if name != "loss")])))
@@ -289,15 +289,15 @@ def compare(
     return Comparison(runs, tuple(ordered), measure, title)
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: object) -> float:
     return real(name, value, lambda number: True, "finite numbers")
 
 
-def _runs(method: str, given: Result | Sequence[Result]) -> tuple[Result, ...]:
-    listed = (given,) if isinstance(given, Result) else given
+def _runs(method: str, results: Result | Sequence[Result]) -> tuple[Result, ...]:
+    listed = (results,) if isinstance(results, Result) else results
     if not isinstance(listed, Sequence) or not len(listed) or not all(isinstance(run, Result) for run in listed):
         raise ArgumentError(
-            f"results[{method!r}] = {shown(given)} is not allowed: give a Result, or a list with one for each seed."
+            f"results[{method!r}] = {shown(results)} is not allowed: give a Result, or a list with one for each seed."
         )
     return tuple(listed)
 
@@ -330,12 +330,12 @@ def method_curve(method: str, runs: Sequence[Result], measure: str, unit: str) -
     rests = [range(run.rounds + 1, longest) for run in runs]
     measured = set.intersection(*({*rows.tolist(), *rest} for rows, rest in zip(looked, rests, strict=True)))
     rounds = np.array(sorted(measured))
-    kept = rounds[np.unique(np.linspace(0, len(rounds) - 1, POINTS).astype(int))]
-    y = np.array([_padded(getattr(run, measure), longest, run.status == "diverged") for run in runs])[:, kept]
+    thinned = rounds[np.unique(np.linspace(0, len(rounds) - 1, POINTS).astype(int))]
+    y = np.array([_padded(getattr(run, measure), longest, run.status == "diverged") for run in runs])[:, thinned]
     if unit == "rounds":
-        x = kept.astype(np.float64)
+        x = thinned.astype(np.float64)
     else:
-        x = np.median([_padded(getattr(run, unit), longest, False) for run in runs], axis=0)[kept]
+        x = np.median([_padded(getattr(run, unit), longest, False) for run in runs], axis=0)[thinned]
     band = (y.min(axis=0), y.max(axis=0)) if len(runs) > 1 else (None, None)
     return Curve(method, x, np.median(y, axis=0), *band)
 
@@ -349,7 +349,7 @@ def _padded(values: Array, length: int, lost: bool) -> Array:
 def costs_csv(comparisons: Sequence[Comparison]) -> str:
     """The costs of all settings as CSV text."""
     text = io.StringIO()
-    rows = [{"setting": one.title, **cost.as_dict()} for one in comparisons for cost in one.costs]
+    rows = [{"setting": comparison.title, **cost.as_dict()} for comparison in comparisons for cost in comparison.costs]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

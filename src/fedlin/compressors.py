@@ -132,8 +132,8 @@ def rand_k(k: int, unbiased: bool = False, *, shared: bool = False) -> Compresso
 def _rand_k(k: int, unbiased: bool, shared: bool) -> Compressor:
     def encode(key: Key, vector: Vector) -> Sparse:
         dim = vector.shape[0]
-        kept = replace(_sparse(vector, jax.random.permutation(key, dim)[:k]), shared=shared)
-        return replace(kept, values=kept.values * (dim / k)) if unbiased else kept
+        sparse = replace(_sparse(vector, jax.random.permutation(key, dim)[:k]), shared=shared)
+        return replace(sparse, values=sparse.values * (dim / k)) if unbiased else sparse
 
     check, suffix = at_most("k", k), ", shared=True" * shared
     if unbiased:
@@ -174,13 +174,13 @@ def _cast(dtype: str, inner: Compressor) -> Compressor:
     relative, absolute = 2.0 ** -(kind.nmant + 1), 2.0 ** (kind.minexp - _TOP + 1)  # u, s
 
     def encode(key: Key, vector: Vector) -> Narrow:
-        kept = inner.encode(key, jnp.asarray(vector))
-        assert isinstance(kept, Dense | Sparse)
-        exponent = jnp.frexp(jnp.max(jnp.abs(kept.values)))[1] - _TOP
+        encoded = inner.encode(key, jnp.asarray(vector))
+        assert isinstance(encoded, Dense | Sparse)
+        exponent = jnp.frexp(jnp.max(jnp.abs(encoded.values)))[1] - _TOP
         # Rounded once, and in any program: XLA rounds twice on the way to float16, and may drop a cast there and back.
-        unit = jax.lax.reduce_precision(jnp.ldexp(kept.values, -exponent), kind.nexp, kind.nmant)
-        payload = replace(kept, values=unit.astype(dtype))
-        return Narrow(payload, exponent.astype(jnp.int16), np.dtype(kept.values.dtype))
+        unit = jax.lax.reduce_precision(jnp.ldexp(encoded.values, -exponent), kind.nexp, kind.nmant)
+        payload = replace(encoded, values=unit.astype(dtype))
+        return Narrow(payload, exponent.astype(jnp.int16), np.dtype(encoded.values.dtype))
 
     def delta(dim: int) -> float:
         assert inner.delta is not None
@@ -367,16 +367,16 @@ def _largest(vector: Vector, k: int) -> jax.Array:
     least = jax.lax.fori_loop(0, top + 1, settle, unsigned.type(0))
     above, equal = sizes > least, sizes == least
     room = k - jnp.sum(above, dtype=jnp.int32)
-    kept = above | (equal & (jnp.cumsum(equal, dtype=jnp.int32) <= room))
-    return jnp.flatnonzero(kept, size=k)
+    mask = above | (equal & (jnp.cumsum(equal, dtype=jnp.int32) <= room))
+    return jnp.flatnonzero(mask, size=k)
 
 
 def _by_magnitude(vector: Vector) -> jax.Array:
     """Indices from the largest magnitude to the smallest, by counting for each who is larger."""
     size = jnp.abs(vector)
     place = jnp.arange(vector.shape[0])
-    one, other = size[:, None], size[None, :]
-    ahead = (one > other) | ((one == other) & (place[:, None] < place[None, :]))
+    own, other = size[:, None], size[None, :]
+    ahead = (own > other) | ((own == other) & (place[:, None] < place[None, :]))
     rank = jnp.sum(ahead, axis=0, dtype=jnp.int32)
     return jnp.zeros_like(rank).at[rank].set(place.astype(jnp.int32))
 

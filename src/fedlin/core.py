@@ -34,7 +34,8 @@ Vector = jax.Array
 Matrix = jax.Array
 Scalar = jax.Array
 Key = jax.Array
-Message = Any
+PyTree = Any  # arrays in tuples, lists and dictionaries, or one alone
+Message = PyTree
 Numbers = Mapping[str, Any]
 
 S = TypeVar("S")
@@ -67,8 +68,8 @@ class Optimizer:
     """Optax's pair of functions, of a model or of the arrays it is made of; two of one digest are the same."""
 
     digest: str
-    init: Callable[[Any], Any] = field(compare=False, repr=False)
-    update: Callable[[Any, Any, Any], tuple[Any, Any]] = field(compare=False, repr=False)
+    init: Callable[[PyTree], PyTree] = field(compare=False, repr=False)
+    update: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]] = field(compare=False, repr=False)
 
 
 class Descend(Protocol):
@@ -228,7 +229,7 @@ class Algorithm(Generic[S, C]):
     init_client: Callable[[Vector], C]
     phases: tuple[Phase[S, C], ...]
     opening: tuple[Phase[S, C], ...] | None = None
-    renewal: Any = None  # a number, concrete or traced
+    renewal: Scalar | float | None = None  # a number, concrete or traced
     requires: frozenset[Requirement] = frozenset()
     check: Callable[[int], None] = lambda dim: None
     clients: int | None = None

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from fedlin.core import PyTree
 from fedlin.errors import ArgumentError
 from fedlin.layout import CLIENTS, RUNS, SHARED_OUT, count_bytes
 
@@ -54,7 +55,7 @@ def _cores() -> list[jax.Device]:
     return jax.local_devices() if jax.default_backend() == "cpu" and jax.process_count() == 1 else []
 
 
-def choose_mesh(data: Any, clients: int, passes: float) -> Mesh | None:
+def choose_mesh(data: PyTree, clients: int, passes: float) -> Mesh | None:
     """The cores that share the clients of a run whose rounds read the data `passes` times, if that pays."""
     if count_bytes(data) * passes < WORTH_SHARING:
         return None
@@ -63,7 +64,7 @@ def choose_mesh(data: Any, clients: int, passes: float) -> Mesh | None:
     return Mesh(np.array(cores[:size]), (CLIENTS,)) if size > 1 else None
 
 
-def choose_spread(data: Any, runs: int) -> Mesh | None:
+def choose_spread(data: PyTree, runs: int) -> Mesh | None:
     """The cores that share so many runs of one structure."""
     cores = _cores()[:runs]
     return Mesh(np.array(cores), (RUNS,)) if len(cores) > 1 and count_bytes(data) <= WORTH_COPYING else None
@@ -101,6 +102,6 @@ def make_mesh(devices: Devices, clients: int) -> Mesh | None:
     return Mesh(np.array(chosen), (CLIENTS,)) if len(chosen) > 1 else None
 
 
-def share_out(tree: Any, mesh: Mesh) -> Any:
+def share_out(tree: PyTree, mesh: Mesh) -> PyTree:
     """Arrays with a leading client axis, each device holding its own clients' part."""
     return jax.device_put(tree, NamedSharding(mesh, SHARED_OUT))

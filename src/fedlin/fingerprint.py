@@ -1,4 +1,4 @@
-"""Which function a user gave, told the same way in every process."""
+"""Which function a user gave, named the same way in every process."""
 
 import functools
 import hashlib
@@ -27,10 +27,10 @@ def fingerprint(function: Callable[..., Any]) -> str:
     return f"{name} {code.co_code!r} {code.co_names} {plain}"
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """A value, or a function with all that it holds, as text: equal texts mean equal behaviour.
 
-    What cannot be told is named by its place in memory, so that it equals nothing but itself.
+    What cannot be described is named by its place in memory, so that it equals nothing but itself.
 
     >>> def scale(by):
     ...     return lambda x: by * x
@@ -44,7 +44,7 @@ def _describe(value: Any, within: tuple[int, ...]) -> str:
     if id(value) in within:  # a function that holds itself
         return f"<{len(within) - within.index(id(value))} up>"
 
-    def inner(part: Any) -> str:
+    def inner(part: object) -> str:
         return _describe(part, (*within, id(value)))
 
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
@@ -63,7 +63,7 @@ def _describe(value: Any, within: tuple[int, ...]) -> str:
     if isinstance(value, CodeType):
         return f"{value.co_name} {value.co_code!r} {value.co_names} {inner(value.co_consts)}"
     if isinstance(value, FunctionType):
-        parts: list[Any] = [*map(_held, value.__closure__ or ()), value.__defaults__, value.__kwdefaults__]
+        parts: list[object] = [*map(_held, value.__closure__ or ()), value.__defaults__, value.__kwdefaults__]
         if value.__module__.partition(".")[0] not in _PUBLISHED:
             used = {name: value.__globals__.get(name) for name in value.__code__.co_names}
             plain = {name: part for name, part in used.items() if isinstance(part, bool | int | float | complex | str)}
@@ -72,7 +72,7 @@ def _describe(value: Any, within: tuple[int, ...]) -> str:
     return f"<{type(value).__qualname__} at {id(value):#x}>"
 
 
-def _held(cell: CellType) -> Any:
+def _held(cell: CellType) -> object:
     """What a variable of a function's closure holds."""
     try:
         return cell.cell_contents

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +15,11 @@ import numpy as np
 
 from fedlin.checks import shown
 from fedlin.compressors import Compressor
-from fedlin.core import Key, Vector
+from fedlin.core import Key, PyTree, Vector
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Payload, Size
 
-Params = Any  # a pytree of arrays
+Params = PyTree
 _NAMED = 4  # layers that a name lists one by one
 
 
@@ -79,17 +78,17 @@ def per_layer(params: Params, compressor: Compressor | Callable[[int], Compresso
             "layer's number of entries to its own."
         )
     chosen = tuple(compressor if isinstance(compressor, Compressor) else _chosen(compressor, size) for size in sizes)
-    for size, one in zip(sizes, chosen, strict=True):
-        if not isinstance(one, Compressor):
+    for size, made in zip(sizes, chosen, strict=True):
+        if not isinstance(made, Compressor):
             raise ArgumentError(
-                f"compressor gives {shown(one)} for a layer of {size} entries: let it give a compressor."
+                f"compressor gives {shown(made)} for a layer of {size} entries: let it give a compressor."
             )
-        if one.mechanism is not None:
+        if made.mechanism is not None:
             raise ArgumentError(
-                f"compressor = {one} clips and noises a layer, and a client's whole upload has to be: put it around "
+                f"compressor = {made} clips and noises a layer, and a client's whole upload has to be: put it around "
                 "this one, as gaussian(clip, noise, compressor=per_layer(...))."
             )
-        one.check(size)
+        made.check(size)
     return _per_layer(sizes, chosen)
 
 
@@ -107,7 +106,9 @@ def _per_layer(sizes: tuple[int, ...], compressors: tuple[Compressor, ...]) -> C
     def encode(key: Key, vector: Vector) -> Layers:
         parts = jnp.split(jnp.asarray(vector), ends[:-1])
         keys = jax.random.split(key, len(sizes))
-        return Layers(tuple(one.encode(k, part) for one, k, part in zip(compressors, keys, parts, strict=True)))
+        return Layers(
+            tuple(compressor.encode(k, part) for compressor, k, part in zip(compressors, keys, parts, strict=True))
+        )
 
     def largest(facts: list[Callable[[int], float] | None]) -> Callable[[int], float] | None:
         known = [fact(size) for fact, size in zip(facts, sizes, strict=True) if fact is not None]
@@ -119,15 +120,15 @@ def _per_layer(sizes: tuple[int, ...], compressors: tuple[Compressor, ...]) -> C
                 f"params have {ends[-1]} entries and the model {dim}: give per_layer the parameters of this model."
             )
 
-    each = ", ".join(f"{size}: {one}" for size, one in zip(sizes, compressors, strict=True))
+    each = ", ".join(f"{size}: {compressor}" for size, compressor in zip(sizes, compressors, strict=True))
     if len(sizes) > _NAMED:
         each = f"{len(sizes)} layers of {ends[-1]} entries, {hashlib.sha256(each.encode()).hexdigest()[:8]}"
     return Compressor(
         f"per_layer({each})",
         encode,
-        delta=largest([one.delta for one in compressors]),
-        omega=largest([one.omega for one in compressors]),
+        delta=largest([compressor.delta for compressor in compressors]),
+        omega=largest([compressor.omega for compressor in compressors]),
         check=check,
-        lossless=all(one.lossless for one in compressors),
-        shared=any(one.shared for one in compressors),
+        lossless=all(compressor.lossless for compressor in compressors),
+        shared=any(compressor.shared for compressor in compressors),
     )

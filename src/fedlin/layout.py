@@ -7,7 +7,7 @@ lie blocks of clients. On a GPU step-major is right; on a CPU the rule below was
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from fedlin.checks import one_of
-from fedlin.core import Array
+from fedlin.core import Array, PyTree, Vector
 
 T = TypeVar("T")
 NEAR = 2**20  # bytes a core keeps close (its L2 cache)
@@ -37,39 +37,39 @@ BY_ROUND_AND_RUN = P(None, RUNS)  # type: ignore[no-untyped-call]
 class Shared:
     """Data that every client sees whole, among what is each client's own."""
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: PyTree) -> None:
         self.tree = tree
 
-    def tree_flatten(self) -> tuple[tuple[Any], None]:
+    def tree_flatten(self) -> tuple[tuple[PyTree], None]:
         """For JAX."""
         return (self.tree,), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: tuple[Any]) -> "Shared":
+    def tree_unflatten(cls, _: None, children: tuple[PyTree]) -> "Shared":
         """For JAX."""
         return cls(*children)
 
 
-def _is_shared(node: Any) -> bool:
+def _is_shared(node: object) -> bool:
     return isinstance(node, Shared)
 
 
-def open_shared(tree: Any) -> Any:
+def open_shared(tree: PyTree) -> PyTree:
     """A tree whose shared parts are as a client sees them."""
     return jax.tree.map(lambda node: node.tree if _is_shared(node) else node, tree, is_leaf=_is_shared)
 
 
-def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | None = None) -> Callable[..., Any]:
+def each_client(function: Callable[..., PyTree], block: int | None, mesh: Mesh | None = None) -> Callable[..., PyTree]:
     """`function` over the leading axis of its arguments, `block` clients at a time; None means all at once.
 
     The devices of `mesh`, where there are several, each take an equal share of the clients.
     """
 
-    def here(*arguments: Any) -> Any:
+    def here(*arguments: PyTree) -> PyTree:
         nodes, structure = jax.tree.flatten(arguments, is_leaf=_is_shared)
         own = [node for node in nodes if not _is_shared(node)]
 
-        def one(leaves: list[Any]) -> Any:
+        def one(leaves: list[jax.Array]) -> PyTree:
             left = iter(leaves)
             whole = [node.tree if _is_shared(node) else next(left) for node in nodes]
             return function(*jax.tree.unflatten(structure, whole))
@@ -81,7 +81,7 @@ def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | No
     if mesh is None:
         return here
 
-    def everywhere(*arguments: Any) -> Any:
+    def everywhere(*arguments: PyTree) -> PyTree:
         clients = len(jax.tree.leaves(arguments)[0])
         if clients % mesh.size:  # a cohort that cannot be shared out equally
             return here(*arguments)
@@ -90,24 +90,24 @@ def each_client(function: Callable[..., Any], block: int | None, mesh: Mesh | No
     return everywhere
 
 
-def sum_over_clients(weighted: Sequence[tuple[Any, Any]], mesh: Mesh | None = None) -> list[Any]:
+def sum_over_clients(weighted: Sequence[tuple[Vector, PyTree]], mesh: Mesh | None = None) -> list[PyTree]:
     """Σ w_i v_i for every leaf v of the tree in each pair (w, tree); the leading axis is the clients.
 
     Devices that share the clients make one all-reduce for all the pairs: it costs far more than what it carries.
     """
 
-    def here(weighted: Any) -> list[Any]:
+    def here(weighted: Sequence[tuple[Vector, PyTree]]) -> list[PyTree]:
         return [jax.tree.map(partial(jnp.tensordot, weights, axes=1), tree) for weights, tree in weighted]
 
-    def everywhere(weighted: Any) -> Any:
+    def everywhere(weighted: Sequence[tuple[Vector, PyTree]]) -> PyTree:
         parts, restore = ravel_pytree(here(weighted))
         return restore(jax.lax.psum(parts, CLIENTS))  # type: ignore[no-untyped-call]
 
     if mesh is None or any(len(weights) % mesh.size for weights, _ in weighted):
         return here(weighted)
-    sums: list[Any] = jax.shard_map(everywhere, mesh=mesh, in_specs=SHARED_OUT, out_specs=EVERYWHERE, check_vma=False)(
-        weighted
-    )
+    sums: list[PyTree] = jax.shard_map(
+        everywhere, mesh=mesh, in_specs=SHARED_OUT, out_specs=EVERYWHERE, check_vma=False
+    )(weighted)
     return sums
 
 
@@ -117,7 +117,7 @@ def sum_over_blocks(function: Callable[..., T], block: int | None, mesh: Mesh | 
     The devices of `mesh`, where there are several, each sum over an equal share of the clients.
     """
 
-    def here(*arguments: Any) -> T:
+    def here(*arguments: PyTree) -> T:
         clients = len(jax.tree.leaves(arguments)[0])
         if block is None or block >= clients:
             return function(*open_shared(arguments))
@@ -130,12 +130,12 @@ def sum_over_blocks(function: Callable[..., T], block: int | None, mesh: Mesh | 
             total = _plus(total, function(*jax.tree.map(lambda leaf: leaf[whole:], arguments)))
         return total
 
-    def everywhere(*arguments: Any) -> T:
+    def everywhere(*arguments: PyTree) -> T:
         parts, restore = ravel_pytree(here(*arguments))
         total: T = restore(jax.lax.psum(parts, CLIENTS))  # type: ignore[no-untyped-call]
         return total
 
-    def shared(*arguments: Any) -> T:
+    def shared(*arguments: PyTree) -> T:
         assert mesh is not None
         if len(jax.tree.leaves(arguments)[0]) % mesh.size:
             return here(*arguments)
@@ -152,7 +152,7 @@ def _plus(total: T, more: T) -> T:
     return sums
 
 
-def choose_block(layout: str, data: Any, clients: int, tau: Array, looped: bool) -> int | None:
+def choose_block(layout: str, data: PyTree, clients: int, tau: Array, looped: bool) -> int | None:
     """Clients at a time in the phases of a round; `looped` says that local steps are taken one by one."""
     one_of("layout", layout, ("auto", "client", "step"))
     if layout == "client":
@@ -166,7 +166,7 @@ def choose_block(layout: str, data: Any, clients: int, tau: Array, looped: bool)
     return one_pass_block(data, clients)
 
 
-def one_pass_block(data: Any, clients: int) -> int | None:
+def one_pass_block(data: PyTree, clients: int) -> int | None:
     """Clients at a time where each client's data is read once or twice: all, unless they outgrow the cache."""
     total = count_bytes(data)
     if total <= SHARED or jax.default_backend() != "cpu":
@@ -185,11 +185,11 @@ def even_block(most: int, clients: int) -> int:
     return next((b for b in range(most, most // 2, -1) if clients % b == 0), most)
 
 
-def count_bytes(data: Any) -> int:
+def count_bytes(data: PyTree) -> int:
     """The size of a pytree of arrays."""
     return sum(int(leaf.size) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(data))
 
 
-def of_clients(data: Any, count: int) -> Any:
+def of_clients(data: PyTree, count: int) -> PyTree:
     """The shape of the data of so many clients."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), data)  # type: ignore[no-untyped-call]

@@ -18,18 +18,18 @@ NeurIPS 2021); shifted is DIANA (Mishchenko et al., 2019). A new link is one fun
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.checks import fraction
 from fedlin.compressors import Compressor
-from fedlin.core import Central, Key, Local, Mechanism, Vector
+from fedlin.core import Central, Key, Local, Mechanism, PyTree, Vector
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Payload
 
-Memory = Any  # a pytree of arrays; None where nothing is remembered
+Memory = PyTree  # None where nothing is remembered
 _NOISE = 0x7FFFFFFE  # keeps the draw of a mechanism apart from those an algorithm makes with the server's key
 _ENCODING = 0x7FFFFFFD  # and that of shared places apart from the coins that all clients toss together
 

@@ -131,9 +131,9 @@ def low_rank(rank: int, values: Compressor = identity()) -> MatrixCompressor:  #
 def _low_rank(rank: int, values: Compressor) -> MatrixCompressor:
     def encode(key: Key, matrix: Matrix) -> LowRank:
         eigenvalues, vectors = jnp.linalg.eigh(matrix)
-        kept = jnp.argsort(-jnp.abs(eigenvalues), stable=True)[:rank]
-        scaled = (vectors[:, kept] * jnp.sqrt(jnp.abs(eigenvalues[kept]))[None]).T
-        signs = jnp.where(eigenvalues[kept] < 0, -1, 1).astype(jnp.int8)
+        largest = jnp.argsort(-jnp.abs(eigenvalues), stable=True)[:rank]
+        scaled = (vectors[:, largest] * jnp.sqrt(jnp.abs(eigenvalues[largest]))[None]).T
+        signs = jnp.where(eigenvalues[largest] < 0, -1, 1).astype(jnp.int8)
         return LowRank(values.encode(key, scaled.ravel()), signs, matrix.shape[0])
 
     name = f"low_rank({rank})" if values.lossless else f"low_rank({rank}, {values})"

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.stages import Wrapped
 
 from fedlin.columns import write_bytes
+from fedlin.core import PyTree
 from fedlin.errors import TooLargeError
 from fedlin.layout import even_block
 
@@ -45,7 +47,12 @@ def device_memory() -> int:
 
 
 def fitting_block(
-    make: Callable[[int | None], Any], arguments: tuple[Any, ...], clients: int, first: int | None, *, measuring: bool
+    make: Callable[[int | None], Wrapped],
+    arguments: tuple[PyTree, ...],
+    clients: int,
+    first: int | None,
+    *,
+    measuring: bool,
 ) -> int | None:
     """The most clients at a time with which a program fits the device: `first` where that does, all if it is None.
 
@@ -73,7 +80,7 @@ def fitting_block(
         block = even_block(max(1, int(size * share)), clients)
 
 
-def check_fits(program: Any, arguments: tuple[Any, ...], clients: int) -> None:
+def check_fits(program: Wrapped, arguments: tuple[PyTree, ...], clients: int) -> None:
     """Refuse a program for so many clients that does not fit the device."""
     needs = _needs(program, arguments)
     if needs.held + needs.between > WHOLE * device_memory() or needs.largest > LARGEST:
@@ -88,7 +95,7 @@ def _refusal(what: str, needs: Needs) -> TooLargeError:
     )
 
 
-def _needs(program: Any, arguments: tuple[Any, ...]) -> Needs:
+def _needs(program: Wrapped, arguments: tuple[PyTree, ...]) -> Needs:
     traced = program.trace(*arguments)
     largest = 0 if jax.default_backend() == "cpu" else max(_sizes(traced.jaxpr.jaxpr), default=0)
     if largest > LARGEST:  # to compile it would be in vain

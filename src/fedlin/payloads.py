@@ -310,8 +310,8 @@ def _own_bits(node: Any) -> float:
 def symbols(node: Any) -> Symbols:
     """What an entropy coder gets of a payload or an array, concrete; numbers as they are where nothing else is said."""
     if hasattr(node, "symbols"):
-        given: Symbols = node.symbols()
-        return given
+        known: Symbols = node.symbols()
+        return known
     return Symbols(np.zeros(0, int), 1, 8 * sum(map(array_bytes, jax.tree.leaves(node))))
 
 

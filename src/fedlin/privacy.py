@@ -206,15 +206,15 @@ def combined(algorithm: Method) -> tuple[float, bool]:
     >>> combined(fedlin(uplink=gaussian(1.0, 3.0), model_uplink=gaussian(1.0, 4.0)))
     (2.4, False)
     """
-    given = instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm").mechanisms
-    bare = [phase.name for phase, mechanism in zip(algorithm.phases, given, strict=False) if mechanism is None]
-    if not given or bare:
+    of_phases = instance_of("algorithm", algorithm, Algorithm, "a fedlin Algorithm").mechanisms
+    bare = [phase.name for phase, mechanism in zip(algorithm.phases, of_phases, strict=False) if mechanism is None]
+    if not of_phases or bare:
         names = ", ".join(bare or [phase.name for phase in algorithm.phases])
         raise UnknownError(
             f"{algorithm.name} is not private: what its clients upload in the phase {names} is not noised. Put "
             "fedlin.privacy.gaussian(clip, noise) on every uplink."
         )
-    mechanisms = [mechanism for mechanism in given if mechanism is not None]
+    mechanisms = [mechanism for mechanism in of_phases if mechanism is not None]
     noise = sum(1 / mechanism.noise**2 for mechanism in mechanisms) ** -0.5
     # The weaker promise holds for the whole.
     return noise, any(mechanism.central for mechanism in mechanisms)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Status = Literal["done", "stopped", "diverged", "interrupted"]
-AXES = (ROUNDS.name, BYTES.name, *(one.name for one in COLUMNS if one.sums))
-_ORDER = {one.name: place for place, one in enumerate(COLUMNS)}
+AXES = (ROUNDS.name, BYTES.name, *(quantity.name for quantity in COLUMNS if quantity.sums))
+_ORDER = {quantity.name: place for place, quantity in enumerate(COLUMNS)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,7 +156,9 @@ class Result:
 
         if y is None:
             y = next(
-                name for name in (*(one.name for one in MEASURED), *self.metrics, TRAINING) if name in self.columns
+                name
+                for name in (*(quantity.name for quantity in MEASURED), *self.metrics, TRAINING)
+                if name in self.columns
             )
         drawn = [name for name in {**_ORDER, **self.columns} if not column(name).sums]
         one_of("y", y, tuple(drawn))

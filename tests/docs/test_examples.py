@@ -3,11 +3,9 @@
 import re
 import runpy
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import jax
 import pytest
 
 from realdata import data_file
@@ -59,12 +57,7 @@ SAYS = {
     "torch_networks": "all clients at once",
 }
 
-
-@pytest.fixture(autouse=True)
-def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
-    """Examples are written for users, who have JAX's ordinary rules."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("ordinary_promotion")
 
 
 def test_every_example_is_run() -> None:

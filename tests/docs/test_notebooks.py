@@ -2,10 +2,8 @@
 
 import re
 import runpy
-from collections.abc import Iterator
 from typing import Any
 
-import jax
 import pytest
 
 from fedlin.experiments.experiment_file import load
@@ -15,12 +13,7 @@ from pages import ROOT
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 SHORT = {"paper_story": 60, "compression_study": 60, "privacy": 20, "hospitals": 100}
 
-
-@pytest.fixture(autouse=True)
-def ordinary_promotion(strict_promotion: None) -> Iterator[None]:
-    """Notebooks are written for users, who have JAX's ordinary rules."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("ordinary_promotion")
 
 
 def test_every_notebook_is_run() -> None:

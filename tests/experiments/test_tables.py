@@ -22,31 +22,10 @@ from fedlin.cli import app
 from fedlin.data import number_text
 from fedlin.experiments.run_folder import RunFolder
 from fedlin.sklearn import FederatedLogisticRegression, FederatedRidge
-from hospital_table import NUMBERS, TEXTS, write_hospitals
+from hospital_table import NUMBERS, STUDY, TEXTS, write_hospitals
 
 pytestmark = pytest.mark.long
 
-HOSPITALS = """
-title = "Outcomes at twelve hospitals"
-rounds = 300
-targets = [1e-3, 1e-4]
-
-[problem]
-kind = "softmax"
-l2 = 1e-3
-data = { file = "hospitals.csv", label = "outcome", client = "hospital" }
-test = 0.25
-
-[plan]
-tau = 5
-eta_bar = "tuned"
-
-[[algorithm]]
-name = "fedlin"
-
-[[algorithm]]
-name = "fedavg"
-"""
 NEAR = 0.005  # how far from scikit-learn's accuracy, or R², on the same test rows
 
 
@@ -60,9 +39,9 @@ def run(folder: Path, text: str) -> tuple[RunFolder, str]:
 
 def test_the_hospitals_from_csv_to_report(tmp_path: Path) -> None:
     write_hospitals(tmp_path / "hospitals.csv")
-    assert len(HOSPITALS.strip().splitlines()) <= 20
+    assert len(STUDY.strip().splitlines()) <= 20
     began, spent = time.perf_counter(), time.process_time()
-    folder, said = run(tmp_path, HOSPITALS)
+    folder, said = run(tmp_path, STUDY)
     print(f"wall {time.perf_counter() - began:.1f} s, of cores {time.process_time() - spent:.1f} s")
     assert time.process_time() - spent <= 60  # of a core: two that are idle take no longer than this
     table = pd.read_csv(tmp_path / "hospitals.csv", dtype=str, na_values=["?"])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from fedlin.transports.transport import LOOK, Enough, Handler, by_client
+from fedlin.transports.transport import LOOK, Enough, Handler, Payloads, by_client
 
 
 class Clocked:
@@ -28,12 +28,7 @@ class Clocked:
     def close(self) -> None: ...
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         deadline, replies = self.now + timeout, dict[str, bytes]()
         self._exchanges += 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedlin.engines.federation import Client
+from fedlin.transports.transport import Enough, Payloads
 
 Build = Callable[[int, Path], Client]
 CLIENT_FAULTS = (
@@ -61,12 +62,7 @@ class Faulty:
         return self.sites[name]
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Callable[[Mapping[str, bytes]], bool] | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         assert not isinstance(payloads, bytes)
         number, replies = self.exchanges, dict[str, bytes]()

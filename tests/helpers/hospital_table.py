@@ -1,6 +1,6 @@
 """A table as hospitals keep them: unequal sites, units from 10⁻³ to 10⁶, missing values, text, three outcomes.
 
-`python tests/helpers/hospital_table.py hospitals.csv` writes it.
+`python tests/helpers/hospital_table.py hospitals.csv` writes it, and an experiment on it as hospitals.toml beside it.
 """
 
 import csv
@@ -11,6 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+STUDY = """
+title = "Outcomes at twelve hospitals"
+rounds = 300
+targets = [1e-3, 1e-4]
+[problem]
+kind = "softmax"
+l2 = 1e-3
+data = { file = "hospitals.csv", label = "outcome", client = "hospital" }
+test = 0.25
+[plan]
+tau = 5
+eta_bar = "tuned"
+[[algorithm]]
+name = "fedlin"
+[[algorithm]]
+name = "fedavg"
+"""
 SIZES = (1538, 1100, 820, 560, 390, 260, 160, 90, 50, 20, 10, 2)  # rows of each site, 5,000 in all
 NUMBERS = {  # mean and standard deviation, in the units of the table
     "age": (61.0, 14.0),
@@ -76,4 +93,6 @@ def write_hospitals(path: Path, seed: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    write_hospitals(Path(sys.argv[1]))
+    table = Path(sys.argv[1])
+    write_hospitals(table)
+    table.with_suffix(".toml").write_text(STUDY, encoding="utf-8")

@@ -5,7 +5,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Client as Connection
 from multiprocessing.connection import Listener
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import fedlin
+from fedlin.transports.transport import Enough, Payloads
 from quadratics import A, B
 
 M, D, ROUNDS = 2, 3, 40
@@ -41,16 +42,11 @@ class Sockets:
             return None
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Callable[[Mapping[str, bytes]], bool] | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         assert not isinstance(payloads, bytes)
-        found = {name: self.reach(name, phase, payloads[name], timeout) for name in clients}
-        return {name: reply for name, reply in found.items() if reply is not None}
+        answers = {name: self.reach(name, phase, payloads[name], timeout) for name in clients}
+        return {name: reply for name, reply in answers.items() if reply is not None}
 
     def close(self) -> None: ...
 

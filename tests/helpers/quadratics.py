@@ -1,5 +1,6 @@
 """The small heterogeneous quadratic most tests run on: one shape, so that a program is compiled once."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -35,3 +36,20 @@ def assert_close(got: Array, expected: Array, tolerance: float) -> None:
     scale = np.max(np.abs(expected))
     assert np.isfinite(scale)
     np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * scale)
+
+
+def robust_fedlin(rounds: int, aggregate: Callable[[Array], Array]) -> Array:
+    """FedLin by loops, `aggregate` in place of both means."""
+    x, iterates = X0.copy(), [X0.copy()]
+    for _ in range(rounds):
+        grads = np.array([A[i] @ x - B[i] for i in range(CLIENTS)])
+        g = aggregate(grads)
+        moves = []
+        for i in range(CLIENTS):
+            y = x.copy()
+            for _ in range(TAU[i]):
+                y = y - ETA[i] * (A[i] @ y - B[i] - grads[i] + g)
+            moves.append(y - x)
+        x = x + aggregate(np.array(moves))
+        iterates.append(x)
+    return np.array(iterates)

@@ -126,20 +126,8 @@ def fedprox(A: Array, b: Array, tau: Integers, eta: Vector, x0: Vector, rounds: 
 
 
 def fedavg(A: Array, b: Array, tau: Integers, eta: Vector, x0: Vector, rounds: int) -> Array:
-    """FedAvg: local gradient steps on f_i, then a plain average of the models."""
-    m = len(A)
-    x_bar = x0.copy()
-    models = [x_bar]
-    for _ in range(rounds):
-        total = np.zeros(len(x0))
-        for i in range(m):
-            x = x_bar.copy()
-            for _ in range(int(tau[i])):
-                x = x - eta[i] * gradient(A[i], b[i], x)
-            total = total + x
-        x_bar = total / m
-        models.append(x_bar)
-    return np.array(models)
+    """FedAvg: FedProx with β = 0."""
+    return fedprox(A, b, tau, eta, x0, rounds, beta=0.0)
 
 
 def fednova(A: Array, b: Array, tau: Integers, eta_scalar: float, x0: Vector, rounds: int) -> Array:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedlin.transports.transport import Enough, Handler, Transport
+from fedlin.transports.transport import Enough, Handler, Payloads, Transport
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,7 @@ class Routed:
         return self.transport.clients()
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """The transport's exchange, on this federation's route."""
         return self.transport.exchange(f"{self.name}/{phase}", payloads, clients, timeout, enough)

@@ -109,5 +109,5 @@ def test_what_does_not_fit_is_left_to_the_loop() -> None:
     sheet = jax.eval_shape(lambda: Sheet(*(jnp.zeros(s) for s in ((5000, 60), 5000, 5000, (), ()))))
     work = Descent(sheet.l2, 0.0, 0.0, sheet.l2, 1, 0.1)
     assert fused.descend_on_chip(ON_CHIP, sheet, work) is None
-    wide = jax.eval_shape(lambda: jnp.zeros(300))
-    assert fused_quadratic.descend_on_chip(None, wide, work) is None
+    A, b = jax.eval_shape(lambda: (jnp.zeros((300, 300)), jnp.zeros(300)))
+    assert fused_quadratic.descend_on_chip(A, b, work) is None

@@ -19,14 +19,14 @@ from lowest import PROJECT
 
 def closure(requirements: Sequence[str]) -> set[str]:
     """The distributions that installing these brings."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
-        asked = waiting.pop()
-        own = {requirement for extra in asked.extras or {""} for requirement in _needs(asked.name, extra)}
-        waiting += [need for need in own if canonicalize_name(need.name) not in found]
-        found.add(canonicalize_name(asked.name))
-    return found
+        current = waiting.pop()
+        own = {requirement for extra in current.extras or {""} for requirement in _needs(current.name, extra)}
+        waiting += [need for need in own if canonicalize_name(need.name) not in names]
+        names.add(canonicalize_name(current.name))
+    return names
 
 
 def _needs(name: str, extra: str) -> list[Requirement]:
@@ -37,7 +37,7 @@ def _needs(name: str, extra: str) -> list[Requirement]:
 def modules(distributions: set[str]) -> set[str]:
     """The names these are imported by."""
     owners = packages_distributions()
-    return {name for name, given in owners.items() if distributions & {canonicalize_name(one) for one in given}}
+    return {name for name, own in owners.items() if distributions & {canonicalize_name(owner) for owner in own}}
 
 
 def hide_the_rest() -> None:

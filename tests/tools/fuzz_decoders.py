@@ -27,15 +27,15 @@ KEPT = 12  # inputs of a target in the corpus
 
 def keep(place: Path) -> None:
     """Write down the shortest of what is in a folder, by target."""
-    found: dict[str, list[str]] = {name: [] for name in decoders.NAMES}
+    messages: dict[str, list[str]] = {name: [] for name in decoders.NAMES}
     known = set(decoders.seeds())
     for data in sorted(
-        {path.read_bytes() for path in place.iterdir()} - known - {b""}, key=lambda one: (len(one), one)
+        {path.read_bytes() for path in place.iterdir()} - known - {b""}, key=lambda message: (len(message), message)
     ):
         name = decoders.NAMES[data[0] % len(decoders.NAMES)]
-        if len(found[name]) < KEPT:
-            found[name].append(base64.b85encode(data[1:]).decode())
-    decoders.CORPUS.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+        if len(messages[name]) < KEPT:
+            messages[name].append(base64.b85encode(data[1:]).decode())
+    decoders.CORPUS.write_text(json.dumps(messages, indent=0) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -45,10 +45,18 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="write what led to new lines to the corpus")
     parser.add_argument("--found", type=Path, default=Path(tempfile.gettempdir()), help="folder for what was found")
     parser.add_argument("--scratch", type=Path, help="folder for inputs; a new one unless given")
-    given = parser.parse_args()
-    place = given.scratch or Path(tempfile.mkdtemp())
-    if given.keep:
-        command = [sys.executable, __file__, str(given.seconds), "--found", str(given.found), "--scratch", str(place)]
+    arguments = parser.parse_args()
+    place = arguments.scratch or Path(tempfile.mkdtemp())
+    if arguments.keep:
+        command = [
+            sys.executable,
+            __file__,
+            str(arguments.seconds),
+            "--found",
+            str(arguments.found),
+            "--scratch",
+            str(place),
+        ]
         done = subprocess.run(command, check=False)
         keep(place)
         sys.exit(done.returncode)
@@ -56,8 +64,8 @@ def main() -> None:
     for number, data in enumerate(decoders.corpus()):
         decoders.check(data)
         (place / f"{number:05d}").write_bytes(data)
-    limits = [f"-max_total_time={given.seconds}", f"-max_len={LONGEST}", "-timeout=20", "-rss_limit_mb=4096"]
-    options = [*limits, f"-artifact_prefix={given.found}/", "-seed=1", "-print_final_stats=1", str(place)]
+    limits = [f"-max_total_time={arguments.seconds}", f"-max_len={LONGEST}", "-timeout=20", "-rss_limit_mb=4096"]
+    options = [*limits, f"-artifact_prefix={arguments.found}/", "-seed=1", "-print_final_stats=1", str(place)]
     atheris.Setup([sys.argv[0], *options], decoders.check)
     atheris.Fuzz()
 

@@ -48,17 +48,17 @@ def left_out(code: str) -> list[Span]:
         start = node.lineno, column(node.lineno, node.col_offset)
         return start, (node.end_lineno, column(node.end_lineno, node.end_col_offset))
 
-    found: list[ast.AST | None] = []
+    nodes: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.arg | ast.AnnAssign):
-            found.append(node.annotation)
+            nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef):
-            found.append(node.returns)
+            nodes.append(node.returns)
         elif isinstance(node, ast.Raise):
-            found.extend(part for part in ast.walk(node) if isinstance(part, ast.JoinedStr))
+            nodes.extend(part for part in ast.walk(node) if isinstance(part, ast.JoinedStr))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and ast.unparse(node.right) == "None":
-            found.append(node)
-    return [span(node) for node in found if node is not None]
+            nodes.append(node)
+    return [span(node) for node in nodes if node is not None]
 
 
 def telling(operator: str) -> bool:

@@ -191,9 +191,9 @@ def either(*edits: Edit) -> Edit:
     """The first of these that can be made: files have other names in other checkouts."""
 
     def edit(package: Path) -> None:
-        for one in edits[:-1]:
+        for change in edits[:-1]:
             with suppress(LookupError, OSError):
-                return one(package)
+                return change(package)
         return edits[-1](package)
 
     return edit

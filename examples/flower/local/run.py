@@ -161,14 +161,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="a new folder for keys, logs, states and the model")
     parser.add_argument("--simulation", action="store_true")
     parser.add_argument("settings", nargs="*", help="settings of the run, such as rounds=5")
-    given = parser.parse_intermixed_args()
-    with Federation(given.folder, given.simulation) as federation:
-        if not given.simulation:
+    arguments = parser.parse_intermixed_args()
+    with Federation(arguments.folder, arguments.simulation) as federation:
+        if not arguments.simulation:
             for name in SITES:
                 federation.join(name)
-        status = federation.run(given.settings)
-    model = given.folder / "federation" / "server" / "model.npy"
-    print(f"{status}: {model}" if model.exists() else f"{status}; see the logs in {given.folder}")
+        status = federation.run(arguments.settings)
+    model = arguments.folder / "federation" / "server" / "model.npy"
+    print(f"{status}: {model}" if model.exists() else f"{status}; see the logs in {arguments.folder}")
     return 0 if status == "finished:completed" and model.exists() else 1
 
 

@@ -241,11 +241,11 @@ def claim(
 
 
 def all_claims(package: ModuleType | None = None) -> tuple[Claim, ...]:
-    """Every claim of the package (this one unless told), in the paper's order."""
+    """Every claim of the package (this one unless another is given), in the paper's order."""
     home = package or importlib.import_module(__package__)
     modules = [importlib.import_module(f"{home.__name__}.{info.name}") for info in pkgutil.iter_modules(home.__path__)]
-    claims = [found for module in modules if (found := _claim_in(module))]
-    return tuple(sorted(claims, key=lambda found: (found.order, found.id)))
+    claims = [claim for module in modules if (claim := _claim_in(module))]
+    return tuple(sorted(claims, key=lambda claim: (claim.order, claim.id)))
 
 
 def _claim_in(module: ModuleType) -> Claim | None:
@@ -269,7 +269,7 @@ def _claim_in(module: ModuleType) -> Claim | None:
 
 def find(id: str, package: ModuleType | None = None) -> Claim:
     """The claim of that id; where there is none, the error suggests the nearest."""
-    claims = {found.id: found for found in all_claims(package)}
+    claims = {claim.id: claim for claim in all_claims(package)}
     if id in claims:
         return claims[id]
     meant = did_you_mean(id, claims) or "; `fedlin reproduce --list` names them all"
@@ -279,4 +279,4 @@ def find(id: str, package: ModuleType | None = None) -> Claim:
 def select(ids: Sequence[str], package: ModuleType | None = None) -> tuple[Claim, ...]:
     """The claims of those ids in the paper's order, or all where none is named."""
     wanted = {find(id, package).id for id in ids}
-    return tuple(found for found in all_claims(package) if not ids or found.id in wanted)
+    return tuple(claim for claim in all_claims(package) if not ids or claim.id in wanted)

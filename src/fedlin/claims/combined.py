@@ -91,7 +91,7 @@ def check(setting: Setting) -> Outcome:
         server = levels(setting, family, SERVER, STEPS[0], rounds)
         coarse, fine = (levels(setting, family, BOTH, part, rounds) for part in STEPS)
         shown = {f"{SERVER}, η̄ = 1/({STEPS[0]}Lδ)": server}
-        shown |= {f"{BOTH}, η̄ = 1/({part}Lδ)": one for part, one in zip(STEPS, (coarse, fine), strict=True)}
+        shown |= {f"{BOTH}, η̄ = 1/({part}Lδ)": runs for part, runs in zip(STEPS, (coarse, fine), strict=True)}
         ratio = coarse.last / fine.last
         exact, near, shrinks = server.last <= EXACT, coarse.last < SMALL, ratio > 1
         good = exact & near & shrinks
@@ -114,8 +114,8 @@ def check(setting: Setting) -> Outcome:
                 Row(f"{name}: same k at the clients against the server", words, "1000 times more", bool(more.all()))
             )
         held &= good
-        departures += [one for kind in shown.values() for one in kind.departures]
-        curves = tuple(_curve(label, one.curves) for label, one in shown.items())
+        departures += [departure for kind in shown.values() for departure in kind.departures]
+        curves = tuple(_curve(label, runs.curves) for label, runs in shown.items())
         panels.append(Panel(name, "communication round", "‖∇f‖² / the first", curves))
     return Outcome(
         rows=(*rows, is_algorithm_1(departures)),

@@ -72,5 +72,5 @@ def check(setting: Setting) -> Outcome:
         f"94η(9-8η)/(3(18-27η+16η²)) from x*: of order η, so {stopped[2, 3][0]:.3f} at η = {ETA[0]:g} where the "
         f"printed formula says {printed(ETA)[0]:.3f}. The paper's conclusion stands, and more strongly."
     )
-    told = {"η": "0.05 to 0.45", "rounds": str(rounds)}
-    return Outcome(rows, told, held=int(right <= AGREE and ours <= AGREE), findings=(finding,))
+    settings = {"η": "0.05 to 0.45", "rounds": str(rounds)}
+    return Outcome(rows, settings, held=int(right <= AGREE and ours <= AGREE), findings=(finding,))

@@ -44,5 +44,5 @@ def check(setting: Setting) -> Outcome:
         where = f"{measured[k]:.10f} at η = {grid[k][1]:.4g}; formula {predicted[k]:.10f}"
         rows.append(Row(f"β = {beta:g}: worst distance from x* of {len(mine)} values of η", where))
         rows.append(Row(f"β = {beta:g}: relative error", f"{error[k]:.1e}", f"at most {AGREE:g}", error[k] <= AGREE))
-    told = {"τ": "2 and 2", "η": "0.1 to 0.95 of 1/(2+β)", "rounds": str(rounds)}
-    return Outcome(tuple(rows), told, held=int(np.all(error <= AGREE)))
+    settings = {"τ": "2 and 2", "η": "0.1 to 0.95 of 1/(2+β)", "rounds": str(rounds)}
+    return Outcome(tuple(rows), settings, held=int(np.all(error <= AGREE)))

@@ -103,7 +103,11 @@ def check(setting: Setting) -> Outcome:
     ]
     held = np.logical_and.reduce([case.held for case in cases])
     return Outcome(
-        (*rows, *(case.below() for case in cases), is_algorithm_1([one for case in cases for one in case.departures])),
+        (
+            *rows,
+            *(case.below() for case in cases),
+            is_algorithm_1([departure for case in cases for departure in case.departures]),
+        ),
         {"clients": "any number, two local steps", "κ": f"{KAPPA:g}", "runs": "10 clients, TOP-3 of 12 entries"},
         held=int(held.sum()),
         draws=len(held),
@@ -117,15 +121,15 @@ def check(setting: Setting) -> Outcome:
 @cache
 def drops(make: proofs.Maker, delta: float, feedback: bool) -> Array:
     """1 - factor at every step of `SPARSE_STEPS`; nan where nothing is proved."""
-    found: list[float | None] = []
+    factors: list[float | None] = []
     for step in proofs.SPARSE_STEPS:
         if feedback:
             name, search = f"feedback, δ = {delta:g}, η̄L = {step:g}", partial(proofs.sparse_rate, make, delta, step)
-            found.append(proofs.rate(name, search))
+            factors.append(proofs.rate(name, search))
         else:
             name, case = f"plain, δ = {delta:g}, η̄L = {step:g}", partial(proofs.sparse_case, make, delta, step)
-            found.append(proofs.factor(name, case))
-    return np.array([np.nan if factor is None else 1 - factor for factor in found])
+            factors.append(proofs.factor(name, case))
+    return np.array([np.nan if factor is None else 1 - factor for factor in factors])
 
 
 def _played(setting: Setting, name: str, family: Sequence[Quadratic], feedback: bool, drop: Array) -> Case:

@@ -78,8 +78,8 @@ def curve(make: proofs.Maker, tau: int) -> Array:
     """The factor at every step of `CURVE_STEPS`; nan where the stored proof does not hold."""
     cases = (partial(proofs.curve_case, make, tau, step) for step in proofs.CURVE_STEPS)
     names = (f"τ = {tau}, η̄L = {step:g}" for step in proofs.CURVE_STEPS)
-    found = [proofs.factor(name, case) for name, case in zip(names, cases, strict=True)]
-    return np.array([np.nan if factor is None else factor for factor in found])
+    factors = [proofs.factor(name, case) for name, case in zip(names, cases, strict=True)]
+    return np.array([np.nan if factor is None else factor for factor in factors])
 
 
 def full_rate(tau: int, eta_bar: Array) -> Array:
@@ -138,12 +138,12 @@ def rates() -> dict[str, Array]:
 
 def _certified() -> list[Row]:
     """Certified steps beside Theorem 1 and gradient descent, and how rates go with κ."""
-    found = rates()
+    by_method = rates()
     kappas = np.array(proofs.SCAFFNEW_KAPPAS)
-    certified = found["FedLin, certified"]
+    certified = by_method["FedLin, certified"]
     rows = []
     for other, least in (("Theorem 1", 50.0), ("gradient descent, best step", 2.0)):
-        ratio = float(np.min(certified / found[other]))
+        ratio = float(np.min(certified / by_method[other]))
         rows.append(
             Row(
                 f"certified rate over that of {other}, κ = {kappas[0]:g} to {kappas[-1]:g}",
@@ -154,7 +154,7 @@ def _certified() -> list[Row]:
         )
     large = kappas >= 10
     for name, expected in (("FedLin, certified", -1.0), ("Scaffnew, √κ local steps", -0.5)):
-        slope = float(np.polyfit(np.log(kappas[large]), np.log(found[name][large]), 1)[0])
+        slope = float(np.polyfit(np.log(kappas[large]), np.log(by_method[name][large]), 1)[0])
         rows.append(
             Row(f"{name}: the rate goes with κ to the power", f"{slope:.2f}", f"{expected:g} ± 0.1",
                 ok=abs(slope - expected) <= 0.1)

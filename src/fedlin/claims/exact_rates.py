@@ -8,7 +8,6 @@ the mean, which changes nothing for FedLin.
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -62,10 +61,10 @@ def check(setting: Setting) -> Outcome:
     panels = [
         Panel("Strongly convex, two local steps", "κ", "drop a round, proved over promised", curves, "log", "linear")
     ]
-    for name, found in gaps.items():
+    for name, proved in gaps.items():
         x = np.array(counts, float)
         promised = np.array([proofs.CONVEX[name].factor(count) for count in counts])
-        lines = Curve("proved, and attained", x, np.array(found)), Curve("promised", x, promised, kind="theory")
+        lines = Curve("proved, and attained", x, np.array(proved)), Curve("promised", x, promised, kind="theory")
         panels.append(Panel(name, "rounds T", "gap / (L distance²)", lines))
     return Outcome(
         (*rows, premise),
@@ -81,14 +80,14 @@ def check(setting: Setting) -> Outcome:
 @cache
 def looseness(make: proofs.Maker, kappas: tuple[float, ...]) -> dict[str, list[float]]:
     """The drop 1 - factor that is proved over the promised one, by theorem and κ; nan where no proof holds."""
-    found = {}
+    ratios = {}
     for name, promise in proofs.ONE_ROUND.items():
         factors = [proofs.factor(f"{name}, κ = {kappa:g}", partial(promise.case, make, kappa)) for kappa in kappas]
-        found[name] = [_ratio(factor, promise.factor(kappa)) for factor, kappa in zip(factors, kappas, strict=True)]
+        ratios[name] = [_ratio(factor, promise.factor(kappa)) for factor, kappa in zip(factors, kappas, strict=True)]
     for name, (promised, search) in proofs.RATES.items():
         rates = [proofs.rate(f"{name}, κ = {kappa:g}", partial(search, make, kappa)) for kappa in kappas]
-        found[name] = [_ratio(rate, promised(kappa)) for rate, kappa in zip(rates, kappas, strict=True)]
-    return found
+        ratios[name] = [_ratio(rate, promised(kappa)) for rate, kappa in zip(rates, kappas, strict=True)]
+    return ratios
 
 
 def _ratio(proved: float | None, promised: float) -> float:
@@ -142,7 +141,7 @@ def _hinges(slope: float) -> Problem:
     return problems.from_loss(_hinge, np.zeros(1), batch, smoothness=1.0, strong_convexity=0.0, minimizer=np.zeros(1))
 
 
-def _hinge(x: Vector, client: dict[str, Any]) -> Scalar:
+def _hinge(x: Vector, client: dict[str, Vector]) -> Scalar:
     """x²/2 up to |x| = slope, and linear beyond."""
     bent = jnp.minimum(jnp.abs(x[0]), client["slope"])
     value: Scalar = bent * jnp.abs(x[0]) - bent**2 / 2 + client["tilt"] @ x

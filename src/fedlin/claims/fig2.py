@@ -7,7 +7,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, fall, of, straight_row
-from fedlin.claims.common.figure_runs import open_choices, run_levels
+from fedlin.claims.common.figure_runs import run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.stability import examine
 from fedlin.claims.common.wrong_methods import HOARDS, THIRD, must_notice
@@ -72,9 +72,7 @@ def check(setting: Setting) -> Outcome:
     findings = [] if setting.stand_in else [_survey(setting)]
     return Outcome(
         (*rows, is_algorithm_1(runs.departures)),
-        {"clients": "20", "d": "100", "η̄": f"{ETA_BAR:g}", "τ": "uniform on {2, ..., 100}"}
-        | open_choices(start="0", rounds=str(rounds))
-        | {"draws": str(len(numbers))},
+        settings_in_words({"clients": "20", "d": "100"}, ETA_BAR, 100, rounds, len(numbers)),
         held=int(held.sum()),
         draws=len(numbers),
         figures=(Figure("fig2", "Sparse gradients from the server still lead to x*", panels, BAND),),
@@ -95,12 +93,12 @@ def _exceptions(factors: Array, levels: list[str]) -> list[str]:
 def _survey(setting: Setting) -> str:
     """The dense round's spectral radius on many more draws, which costs no simulation."""
     count = setting.pick(64, 8)
-    seen = [examine(problems.least_squares(seed=n), least_squares_steps(n), ETA_BAR) for n in range(count)]
-    wild = sum(one.reach > 2 for one in seen)
-    fails = sum(one.radius >= 1 for one in seen)
-    worst = max(range(count), key=lambda n: seen[n].radius)
+    instances = [examine(problems.least_squares(seed=n), least_squares_steps(n), ETA_BAR) for n in range(count)]
+    wild = sum(instance.reach > 2 for instance in instances)
+    fails = sum(instance.radius >= 1 for instance in instances)
+    worst = max(range(count), key=lambda n: instances[n].radius)
     return (
         f"η̄ = {ETA_BAR:g} is some 60 times 1/(6L), yet the dense round fails on {of(fails, count)} (0 to {count - 1}). "
         f"On {wild} of them the local steps of some client grow (η_iL_i > 2, which takes τ_i ≤ 5), but the others "
-        f"outvote it. Nearest to failing is draw {worst}: {seen[worst]}."
+        f"outvote it. Nearest to failing is draw {worst}: {instances[worst]}."
     )

@@ -6,7 +6,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, floors, straight_row
-from fedlin.claims.common.figure_runs import open_choices, run_levels
+from fedlin.claims.common.figure_runs import run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.wrong_methods import STALE, SWAPPED, must_notice
 from fedlin.plan import Plan
@@ -81,9 +81,7 @@ def check(setting: Setting) -> Outcome:
     )
     return Outcome(
         (*rows, is_algorithm_1(runs.departures)),
-        {"clients": "20", "d": "100", "η̄": f"{ETA_BAR:g}", "τ": "uniform on {2, ..., 100}"}
-        | open_choices(start="0", rounds=str(rounds))
-        | {"draws": str(len(numbers))},
+        settings_in_words({"clients": "20", "d": "100"}, ETA_BAR, 100, rounds, len(numbers)),
         held=int(good.sum()),
         draws=len(numbers),
         figures=(Figure("fig3", "Sparse gradients from the clients leave a floor", panels, BAND),),

@@ -51,24 +51,24 @@ def radius(problem: Quadratic, e: int, start: str) -> float:
 def check(setting: Setting) -> Outcome:
     """The spectral radius for every e and both starts, and simulated runs for e = 1, 2, 40, 41."""
     problem, rounds = instance(), setting.rounds or 2000
-    found = {start: {e: radius(problem, e, start) for e in range(1, 46)} for start in STARTS}
-    odd, even = [[found["u"][e] for e in some] for some in (ODD, EVEN)]
-    formula = max(abs(_closed_form(problem, e) - found["u"][e]) for e in found["u"])
+    radii = {start: {e: radius(problem, e, start) for e in range(1, 46)} for start in STARTS}
+    odd, even = [[radii["u"][e] for e in some] for some in (ODD, EVEN)]
+    formula = max(abs(_closed_form(problem, e) - radii["u"][e]) for e in radii["u"])
     rows = [
         Row("started at u, odd e ≤ 41: least spectral radius", f"{min(odd):.4f} (e = 41)", "> 1", min(odd) > 1),
         Row("started at u, even e ≤ 42: largest", f"{max(even):.4f} (e = 2)", "< 1", max(even) < 1),
         Row("started at u: largest difference from √|ρ₁ρ₂|", f"{formula:.1e}", "≤ 1e-10", formula <= 1e-10),
         Row(
-            "started at the model, every e ≤ 45: largest", f"{max(found['model'].values()):.4f}", "< 1: never diverges"
+            "started at the model, every e ≤ 45: largest", f"{max(radii['model'].values()):.4f}", "< 1: never diverges"
         ),
     ]
     curves, apart = [], []
     for e in setting.pick(SHOWN, SHOWN[-2:]):
         run = simulate(setting.tested(algorithms.fedsplit(steps=e, start="u")), problem, Plan(1, _s(problem)), rounds)
         grows = bool(run.status == "diverged" or run.distance[-1] > run.distance[0])
-        told = f"{run.status} at ‖x̄ - x*‖² = {run.distance[-1]:.2g} after {len(run.distance) - 1} rounds"
-        expected = "grows" if found["u"][e] > 1 else "does not grow"
-        rows.append(Row(f"simulated, e = {e}", told, expected, grows == (found["u"][e] > 1)))
+        outcome = f"{run.status} at ‖x̄ - x*‖² = {run.distance[-1]:.2g} after {len(run.distance) - 1} rounds"
+        expected = "grows" if radii["u"][e] > 1 else "does not grow"
+        rows.append(Row(f"simulated, e = {e}", outcome, expected, grows == (radii["u"][e] > 1)))
         played = _played(problem, e, len(run.iterates) - 1)
         apart.append(np.max(np.abs(run.iterates - played)[1:] / np.linalg.norm(played[1:], axis=1, keepdims=True)))
         x = np.arange(1, len(run.distance), 4)
@@ -83,9 +83,9 @@ def check(setting: Setting) -> Outcome:
         )
     )
     beyond = {kappa: _last_odd(kappa) for kappa in (1000.0, 2000.0, 4000.0)}
-    told = ", ".join(f"{e} at κ = {kappa:g}" for kappa, e in beyond.items())
+    largest = ", ".join(f"{e} at κ = {kappa:g}" for kappa, e in beyond.items())
     rows.append(
-        Row("largest odd e that diverges", told, "rises with κ", bool(np.all(np.diff(list(beyond.values())) > 0)))
+        Row("largest odd e that diverges", largest, "rises with κ", bool(np.all(np.diff(list(beyond.values())) > 0)))
     )
     runs = Panel("Inner descent from u", "communication round", "‖x̄ - x*‖²", tuple(curves), xscale="log")
     figures = (
@@ -95,7 +95,7 @@ def check(setting: Setting) -> Outcome:
             (runs,),
             "Every fourth round is drawn: what diverges turns by a right angle a round.",
         ),
-        Figure("fig4-radius", "Whether a round of FedSplit converges", (_radius_panel(found),)),
+        Figure("fig4-radius", "Whether a round of FedSplit converges", (_radius_panel(radii),)),
     )
     finding = (
         "The paper's observation needs the inner descent to start at u = 2x̄ - z_i, the argument of the prox. On the "
@@ -113,12 +113,12 @@ def check(setting: Setting) -> Outcome:
     )
 
 
-def _radius_panel(found: dict[str, dict[int, float]]) -> Panel:
+def _radius_panel(radii: dict[str, dict[int, float]]) -> Panel:
     curves = [
         Curve(
             f"{STARTS[start]}{name}",
             np.array(some, np.float64),
-            np.array([found[start][e] for e in some]),
+            np.array([radii[start][e] for e in some]),
             kind="points",
         )
         for start, some, name in (

@@ -6,7 +6,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, of
-from fedlin.claims.common.figure_runs import open_choices, run_levels
+from fedlin.claims.common.figure_runs import LOGISTIC, run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, logistic, logistic_steps
 from fedlin.claims.common.stability import examine
 from fedlin.core import Array
@@ -43,23 +43,23 @@ def check(setting: Setting) -> Outcome:
     rounds = setting.rounds or setting.pick(100, 80)
     # Decided before anything runs, from the Hessians at x* alone.
     survey = [examine(logistic(n), logistic_steps(n), ETA_BAR) for n in range(max(len(numbers), setting.pick(24, 4)))]
-    attracted = np.array([one.radius < 1 for one in survey])
+    attracted = np.array([draw.radius < 1 for draw in survey])
     plans = [Plan.scaled(logistic_steps(n), ETA_BAR) for n in numbers]
     family = {"": [logistic(n) for n in numbers]}
     runs = run_levels(setting, LEVELS, family, plans, rounds, at_clients=False, together=False)
     curves = runs.of("")
-    arrived = {level: arrives(one) for level, one in curves.items()}
+    arrived = {level: arrives(distances) for level, distances in curves.items()}
     held = np.logical_and.reduce(list(arrived.values()))
     rows = [
         Row(
             f"{level}: draws that converge",
-            f"{of(int(arrived[level].sum()), len(numbers))}; median final ‖x̄ - x*‖² {np.median(one[:, -1]):.1e}",
+            f"{of(int(arrived[level].sum()), len(numbers))}; median final ‖x̄ - x*‖² {np.median(distances[:, -1]):.1e}",
             "always, the paper says",
             bool(arrived[level].all()),
         )
-        for level, one in curves.items()
+        for level, distances in curves.items()
     ]
-    radii = ", ".join(f"{one.radius:.2f}" for one in survey[: len(numbers)])
+    radii = ", ".join(f"{draw.radius:.2f}" for draw in survey[: len(numbers)])
     wrong = int(np.sum(held != attracted[: len(numbers)]))
     rows += [
         Row("spectral radius of the dense round at x*, by draw", radii, "above 1: x* repels"),
@@ -77,15 +77,12 @@ def check(setting: Setting) -> Outcome:
     )
     if worst:
         finding += (
-            f", through clients with few, coarse steps: τ = {', '.join(str(one.tau) for one in worst)} with η·L = "
-            f"{', '.join(f'{one.reach:.1f}' for one in worst)} at x*, where 2 is the limit"
+            f", through clients with few, coarse steps: τ = {', '.join(str(draw.tau) for draw in worst)} with η·L = "
+            f"{', '.join(f'{draw.reach:.1f}' for draw in worst)} at x*, where 2 is the limit"
         )
     return Outcome(
         tuple(rows),
-        {"clients": "10", "d": "100", "rows": "500 a client, summed", "η̄": f"{ETA_BAR:g}"}
-        | {"τ": "uniform on {2, ..., 50}"}
-        | open_choices(start="0", rounds=str(rounds))
-        | {"draws": str(len(numbers))},
+        settings_in_words(LOGISTIC, ETA_BAR, 50, rounds, len(numbers)),
         held=int(held.sum()),
         draws=len(numbers),
         figures=(

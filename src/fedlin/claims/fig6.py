@@ -6,7 +6,7 @@ from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
 from fedlin.claims.common.bounded import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, floors
-from fedlin.claims.common.figure_runs import open_choices, run_levels
+from fedlin.claims.common.figure_runs import LOGISTIC, run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, logistic, logistic_steps
 from fedlin.claims.common.wrong_methods import EXCLUDED, FEDAVG, SMALLEST, STILL, WHOLE
 from fedlin.plan import Plan
@@ -39,15 +39,18 @@ def check(setting: Setting) -> Outcome:
     family = {"": [logistic(n) for n in numbers]}
     runs = run_levels(setting, LEVELS, family, plans, rounds, at_clients=True, together=False)
     curves = runs.of("")
-    level = np.array([floors(one) for one in curves.values()])  # (levels of sparsification, draws)
+    level = np.array([floors(values) for values in curves.values()])  # (levels of sparsification, draws)
     dense = level[0] / next(iter(curves.values()))[:, 0]
     low, grows = dense <= LOWER, np.all(np.diff(level, axis=0) > 0, axis=0)
     rows = [
-        Row(f"{name}: median level of the last quarter", f"{np.median(one):.2g} ({one.min():.2g} to {one.max():.2g})")
-        for name, one in zip(curves, level, strict=True)
+        Row(
+            f"{name}: median level of the last quarter",
+            f"{np.median(values):.2g} ({values.min():.2g} to {values.max():.2g})",
+        )
+        for name, values in zip(curves, level, strict=True)
     ]
     ratio = level[1:] / level[:-1]
-    words = ", ".join(f"× {np.median(one):.2g} (least {one.min():.2g})" for one in ratio)
+    words = ", ".join(f"× {np.median(values):.2g} (least {values.min():.2g})" for values in ratio)
     rows += [
         Row("dense: that level over the start, largest", f"{dense.max():.1e}", f"at most {LOWER:g}", bool(low.all())),
         Row("level against the next smaller δ", words, "above 1 on every draw", bool(grows.all())),
@@ -56,10 +59,7 @@ def check(setting: Setting) -> Outcome:
     panel = distance_panel("Logistic regression, TOP-k at the clients with feedback", curves)
     return Outcome(
         tuple(rows),
-        {"clients": "10", "d": "100", "rows": "500 a client, summed", "η̄": f"{ETA_BAR:g}"}
-        | {"τ": "uniform on {2, ..., 50}"}
-        | open_choices(start="0", rounds=str(rounds))
-        | {"draws": str(len(numbers))},
+        settings_in_words(LOGISTIC, ETA_BAR, 50, rounds, len(numbers)),
         held=int((low & grows).sum()),
         draws=len(numbers),
         figures=(Figure("fig6", "Logistic regression: sparse gradients from the clients", (panel,), BAND),),

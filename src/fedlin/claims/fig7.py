@@ -37,10 +37,13 @@ def check(setting: Setting) -> Outcome:
     ratios = floor[1:] / floor[:-1]
     good = np.all((ratios > PROPORTION[0]) & (ratios < PROPORTION[1]), axis=0)
     rows = [
-        Row(f"{family}: median floor (least, largest)", f"{np.median(one):.2g} ({one.min():.2g}, {one.max():.2g})")
-        for family, one in zip(families, floor, strict=True)
+        Row(
+            f"{family}: median floor (least, largest)",
+            f"{np.median(values):.2g} ({values.min():.2g}, {values.max():.2g})",
+        )
+        for family, values in zip(families, floor, strict=True)
     ]
-    words = " and ".join(f"× {np.median(one):.1f}" for one in ratios)
+    words = " and ".join(f"× {np.median(values):.1f}" for values in ratios)
     expected = f"× {PROPORTION[0]:g} to {PROPORTION[1]:g} on every draw"
     rows.append(Row("floor for 100 times the variance", words, expected, bool(good.all())))
     size = min(6 * least_squares(n).smoothness * ETA_BAR for n in numbers)

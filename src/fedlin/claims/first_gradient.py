@@ -1,7 +1,6 @@
 """Section 3: the first mean gradient may be arbitrary, since every round begins from a model and a fresh gradient."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from fedlin.claims.common.algorithm1 import departure
 from fedlin.claims.common.bounded import Case, Departure, judge
 from fedlin.claims.common.curves import stack
 from fedlin.claims.common.wrong_methods import LONGER, TRIPLE, must_notice
-from fedlin.core import Central, Message, Method
+from fedlin.core import Central, Message, Method, PyTree
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
@@ -30,13 +29,13 @@ def misled(method: Method) -> Method:
     """The method whose server hears, in the first phase of the first round, ±SIZE in turn in place of the mean."""
     gradient, *others = method.phases_in(opening=True)
 
-    def mislead(state: Any, mean: Message, central: Central) -> Any:
+    def mislead(state: PyTree, mean: Message, central: Central) -> PyTree:
         return gradient.server(state, jax.tree.map(_wrong, mean), central)
 
     return replace(method, opening=(replace(gradient, server=mislead), *others), recipe=None)
 
 
-def _wrong(node: Any) -> Any:
+def _wrong(node: PyTree) -> PyTree:
     return SIZE * (-1.0) ** jnp.arange(node.shape[0], dtype=node.dtype) if node.ndim == 1 else node
 
 

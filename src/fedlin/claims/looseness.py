@@ -7,7 +7,6 @@ property of the worst client, overstates the difficulty.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class LooseTheorem:
     """The plan a theorem gives, the rate it promises, 1 - drop a round, and where it compresses."""
 
     name: str
-    plan: Callable[[Problem, Any, float], Plan]
+    plan: Callable[[Problem, Array, float], Plan]
     drop: Callable[[Problem, float], float]
     at_clients: bool = False
     feedback: bool | None = None  # None: nothing is compressed
@@ -156,7 +155,7 @@ def panel(title: str, xlabel: str, x: Sequence[float], points: dict[str, list[Po
 def check(setting: Setting) -> Outcome:
     """κ at δ = 4 and δ at κ = 3, each theorem at its own step size."""
     kappas = setting.pick((2.0, 6.0, 15.0), (2.0, 6.0))
-    kept = setting.pick((DIM // 2, DIM // 4, 1), (DIM // 4,))
+    sizes = setting.pick((DIM // 2, DIM // 4, 1), (DIM // 4,))
     across_kappa, across_delta, rows, findings, departures = [], [], [], [], []
     families = setting.pick((EVEN, OWN), (EVEN,))
     held = np.full(len(instances.draws(setting)), True)
@@ -165,9 +164,9 @@ def check(setting: Setting) -> Outcome:
         across_kappa.append(panel(theorem.name, "κ", kappas, by_kappa))
         everywhere = [point for points in by_kappa.values() for point in points]
         rows.append(_exponent(theorem.name, "κ", kappas, by_kappa[EVEN]))
-        if theorem.feedback is not None and len(kept) > 1:
-            deltas = [DIM / k for k in kept]
-            by_delta = {label: [run(setting, theorem, label, FIXED_KAPPA, k) for k in kept] for label in families}
+        if theorem.feedback is not None and len(sizes) > 1:
+            deltas = [DIM / k for k in sizes]
+            by_delta = {label: [run(setting, theorem, label, FIXED_KAPPA, k) for k in sizes] for label in families}
             across_delta.append(panel(theorem.name, "δ", deltas, by_delta))
             everywhere += [point for points in by_delta.values() for point in points]
             rows.append(_exponent(theorem.name, "δ", deltas, by_delta[EVEN]))
@@ -178,9 +177,11 @@ def check(setting: Setting) -> Outcome:
             Row(f"{theorem.name}: least measured/promised rate", f"{least.min():.3g}", "at least 1", bool(fast.all()))
         )
         spread = {label: np.array([point.loose for point in points]) for label, points in by_kappa.items()}
-        words = " and ".join(f"{one.min():.1f} to {one.max():.1f} times ({label})" for label, one in spread.items())
+        words = " and ".join(
+            f"{ratios.min():.1f} to {ratios.max():.1f} times ({label})" for label, ratios in spread.items()
+        )
         findings.append(f"{theorem.name}: measured over promised rate is {words}.")
-        departures += [one for point in everywhere for one in point.departures]
+        departures += [departure for point in everywhere for departure in point.departures]
     figures = [Figure("looseness-kappa", "Rates as the condition number grows, δ = 4", tuple(across_kappa))]
     if across_delta:
         figures.append(

@@ -4,6 +4,7 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.instances import draws, quadratics, small_logistic
 from fedlin.compressors import rand_k
 from fedlin.core import Array, Method
@@ -12,7 +13,7 @@ from fedlin.engines.simulation.stop import Stop
 from fedlin.matrices import low_rank
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 KAPPA = (100.0, 1000.0, 10000.0)
@@ -74,10 +75,7 @@ def check(setting: Setting) -> Outcome:
             bool(np.all(rises < 1)),
         ),
     ]
-    curves = tuple(
-        Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
-        for name, found in counts.items()
-    )
+    curves = tuple(median_and_range(name, kappas, rounds) for name, rounds in counts.items())
     panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the distance²", curves, xscale="log")
     return Outcome(
         tuple(rows),
@@ -115,7 +113,8 @@ def rounds_needed(name: str, problem: Quadratic, seed: int) -> float:
     seeds = range(SEEDS * seed, SEEDS * (seed + 1))
     share = 1.0 if method.cohort is None else method.cohort / SIZE
     runs = [
-        simulate(method, problem, plan, most, seed=one, stop=goal, iterates=False, participation=share) for one in seeds
+        simulate(method, problem, plan, most, seed=number, stop=goal, iterates=False, participation=share)
+        for number in seeds
     ]
     return float(np.mean([run.rounds if run.status == "stopped" else np.inf for run in runs]))
 

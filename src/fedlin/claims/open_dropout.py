@@ -46,11 +46,11 @@ def check(setting: Setting) -> Outcome:
     plans = [Plan.scaled(least_squares_steps(n), ETA_BAR) for n in numbers]
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     for pattern, present in patterns.items():
-        found: dict[str, Array] = {
+        distances: dict[str, Array] = {
             name: stack(simulate_many(method, family, plans, rounds, participation=present), "distance")
             for name, method in methods.items()
         }
-        for name, curves in found.items():
+        for name, curves in distances.items():
             end = curves[:, -1]
             if name == REMEMBERS:
                 held &= end <= LIMIT
@@ -59,8 +59,8 @@ def check(setting: Setting) -> Outcome:
                 )
             else:
                 rows.append(Row(f"{pattern}: {name}, floor (median)", f"{np.median(floors(curves)):.1e}"))
-        shown = tuple(thin(summary(name, curves)) for name, curves in found.items())
-        panels.append(Panel(pattern, "communication round", "‖x̄ - x*‖²", shown))
+        lines = tuple(thin(summary(name, curves)) for name, curves in distances.items())
+        panels.append(Panel(pattern, "communication round", "‖x̄ - x*‖²", lines))
     return Outcome(
         tuple(rows),
         {"clients": "20", "d": "100", "η̄": f"{ETA_BAR:g}", "rounds": str(rounds), "draws": str(len(numbers))},

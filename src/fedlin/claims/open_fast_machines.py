@@ -62,10 +62,12 @@ def check(setting: Setting) -> Outcome:
         iterates=False,
     )
     rates = np.array([np.nan if run.status == "diverged" else fall(run.distance) for run in runs])
-    found = dict(zip(product(LEVELS, RULES), rates.reshape(-1, len(numbers), len(FAST)), strict=True))
+    rates_of = dict(zip(product(LEVELS, RULES), rates.reshape(-1, len(numbers), len(FAST)), strict=True))
     usual = FAST.index(USUAL)
-    change = {level: np.ptp(found[level, RULES[0]], axis=1) / found[level, RULES[0]][:, usual] for level in LEVELS}
-    gain = {level: found[level, RULES[1]] / found[level, RULES[1]][:, [usual]] for level in LEVELS}
+    change = {
+        level: np.ptp(rates_of[level, RULES[0]], axis=1) / rates_of[level, RULES[0]][:, usual] for level in LEVELS
+    }
+    gain = {level: rates_of[level, RULES[1]] / rates_of[level, RULES[1]][:, [usual]] for level in LEVELS}
     steady = np.max([change[level] for level in LEVELS], axis=0) <= EVEN
     endless = np.all(np.diff(gain["alike"][:, usual:], axis=1) > 0, axis=1)
     best = np.nanmax(gain["unlike"], axis=1)
@@ -88,8 +90,8 @@ def check(setting: Setting) -> Outcome:
         ),
     )
     seconds = np.array([_seconds(fast) for fast in FAST])
-    each_second = {level: np.median(found[level, RULES[1]], axis=0) / seconds for level in LEVELS}
-    best_second = {level: int(np.argmax(np.nan_to_num(one, nan=-np.inf))) for level, one in each_second.items()}
+    each_second = {level: np.median(rates_of[level, RULES[1]], axis=0) / seconds for level in LEVELS}
+    best_second = {level: int(np.argmax(np.nan_to_num(falls, nan=-np.inf))) for level, falls in each_second.items()}
     rows += (
         Row(
             f"one η, a machine × {FASTER:g} as fast: τ that falls most a simulated second",
@@ -98,7 +100,7 @@ def check(setting: Setting) -> Outcome:
         ),
     )
     races = [race(n, setting.fedlin()) for n in numbers]
-    sooner, exact = np.array([one.gains for one in races]).T
+    sooner, exact = np.array([result.gains for result in races]).T
     rows += (
         Row(
             "FLANP: seconds to the accuracy of all data, everyone from the start over fastest first",
@@ -113,7 +115,7 @@ def check(setting: Setting) -> Outcome:
             f"Clients {level}",
             "local steps of the fast client",
             "fall of log ‖x̄ - x*‖² a round",
-            tuple(Curve(rule, np.array(FAST, float), np.median(found[level, rule], axis=0)) for rule in RULES),
+            tuple(Curve(rule, np.array(FAST, float), np.median(rates_of[level, rule], axis=0)) for rule in RULES),
             xscale="log",
         )
         for level in LEVELS
@@ -134,7 +136,7 @@ def check(setting: Setting) -> Outcome:
                         f"One η for all, one machine × {FASTER:g} as fast",
                         "local steps of the fast client",
                         "fall of log ‖x̄ - x*‖² a second",
-                        tuple(Curve(level, np.array(FAST, float), one) for level, one in each_second.items()),
+                        tuple(Curve(level, np.array(FAST, float), falls) for level, falls in each_second.items()),
                         xscale="log",
                     ),
                     races[0].panel(),

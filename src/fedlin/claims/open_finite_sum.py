@@ -41,19 +41,19 @@ def check(setting: Setting) -> Outcome:
     if not setting.quick:  # each method costs a program of its own
         methods |= {"S-Local-SVRG": algorithms.s_local_svrg(RENEWAL), "fresh batches": setting.fedlin()}
     runs = {name: simulate_many(method, family, plans, rounds, seeds=list(numbers)) for name, method in methods.items()}
-    found = {name: stack(results, "gap") for name, results in runs.items()}
-    end = found["same batch"][:, -1]
+    gaps = {name: stack(results, "gap") for name, results in runs.items()}
+    end = gaps["same batch"][:, -1]
     rows = [Row("same batch: final gap", f"{end.max():.1e} (worst draw)", f"≤ {LIMIT:g}", end.max() <= LIMIT)]
-    if "fresh batches" in found:
-        floor = float(np.median(floors(found["fresh batches"])))
+    if "fresh batches" in gaps:
+        floor = float(np.median(floors(gaps["fresh batches"])))
         rows.append(Row("fresh batches: floor of the gap (median)", f"{floor:.2g}", f"above {LIMIT:g}", floor > LIMIT))
-    if "S-Local-SVRG" in found:
-        rival = found["S-Local-SVRG"][:, -1].max()
+    if "S-Local-SVRG" in gaps:
+        rival = gaps["S-Local-SVRG"][:, -1].max()
         share = _full(runs["S-Local-SVRG"], plans) / _full(runs["same batch"], plans)
         rows.append(Row("S-Local-SVRG: final gap", f"{rival:.1e} (worst draw)", f"≤ {LIMIT:g}", rival <= LIMIT))
         rows.append(Row("S-Local-SVRG: full gradients, of those the same batch takes", f"{share:.0%}"))
-    shown = tuple(thin(summary(name, curves)) for name, curves in found.items())
-    panel = Panel("Least squares, batches of 10", "communication round", "f(x̄) - f*", shown)
+    lines = tuple(thin(summary(name, curves)) for name, curves in gaps.items())
+    panel = Panel("Least squares, batches of 10", "communication round", "f(x̄) - f*", lines)
     return Outcome(
         tuple(rows),
         {

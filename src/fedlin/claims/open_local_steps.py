@@ -5,12 +5,13 @@ import numpy as np
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import HALFWAY, SHORTER, any_fault
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.instances import draws, quadratics
 from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 KAPPA = (10.0, 100.0, 1000.0, 10000.0)
@@ -61,10 +62,7 @@ def check(setting: Setting) -> Outcome:
             bool(stuck.all()),
         )
     )
-    curves = tuple(
-        Curve(name, np.array(kappas), np.median(found, axis=0), found.min(axis=0), found.max(axis=0))
-        for name, found in counts.items()
-    )
+    curves = tuple(median_and_range(name, kappas, rounds) for name, rounds in counts.items())
     panel = Panel("Quadratics, τ = √κ", "condition number κ", "rounds to 10⁻⁶ of the distance²", curves, xscale="log")
     return Outcome(
         tuple(rows),

@@ -81,7 +81,7 @@ def check(setting: Setting) -> Outcome:
             full = np.concatenate([_in_full(run) for run in runs])
             shares.append((full.mean() - case.probability) / np.sqrt(case.probability / full.size))
             strays.append(max(_stray(problem, plan, run) for run in runs))
-        ratio, stray, share = (np.array(found) for found in (ratios, strays, shares))
+        ratio, stray, share = (np.array(values) for values in (ratios, strays, shares))
         within = [ratio <= 1 + 1e-9, stray <= AGREE, np.abs(share) <= FEWEST]
         held &= np.all(within, axis=0)
         what = "gap" if case.linear else "mean ‖∇f‖²"

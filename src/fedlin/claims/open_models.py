@@ -53,7 +53,7 @@ def check(setting: Setting) -> Outcome:
     """Bytes when the gap is first small enough; the paper's best is the best of its settings, draw by draw."""
     numbers = draws(setting)[:MOST_DRAWS]
     stiff = run_methods(STIFF, setting.pick(tuple(methods()), (SMALL, PAPER[0], LEAST)), numbers, setting.rounds)
-    everywhere = {name: costs(found) for name, found in stiff.items() if len(found) == len(numbers)}
+    everywhere = {name: costs(results) for name, results in stiff.items() if len(results) == len(numbers)}
     paper = np.min([everywhere[name] for name in PAPER if name in everywhere], axis=0) / everywhere[SMALL]
     others = everywhere[LEAST] / everywhere[SMALL]
     held = (paper >= AIM) & (others < 1)
@@ -77,7 +77,7 @@ def check(setting: Setting) -> Outcome:
 def run_methods(problem: str, names: Sequence[str], numbers: range, rounds: int | None) -> Runs:
     """Every method on the first draw, and on the others those that come near the least bytes there."""
     runs = {name: [_run(problem, name, numbers[0], rounds)] for name in names}
-    first_costs = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
+    first_costs = {name: spent(results[0], GOALS[-1]) for name, results in runs.items()}
     limit = NEAR * min(first_costs.values())
     for name, cost in first_costs.items():
         if name == SMALL or cost <= limit or (name in PAPER and np.isfinite(cost)):
@@ -100,9 +100,9 @@ def spent(run: Result, goal: float, way: str = "bytes") -> float:
     return np.inf if met is None else float(getattr(run, way)[met])
 
 
-def costs(found: list[Result], goal: float = GOALS[-1], way: str = "bytes") -> Array:
+def costs(results: list[Result], goal: float = GOALS[-1], way: str = "bytes") -> Array:
     """`spent` of every run."""
-    return np.array([spent(run, goal, way) for run in found])
+    return np.array([spent(run, goal, way) for run in results])
 
 
 def _title(problem: str, method: str) -> str:
@@ -113,18 +113,18 @@ def _title(problem: str, method: str) -> str:
 def bills(problem: str, runs: Runs) -> list[Row]:
     """A row for every method."""
     return [
-        Row(f"{problem}: {_title(problem, name)}", bill(found), "MB up + down = sum to 10⁻⁴; 10⁻⁸; 10⁻¹²")
-        for name, found in runs.items()
+        Row(f"{problem}: {_title(problem, name)}", bill(results), "MB up + down = sum to 10⁻⁴; 10⁻⁸; 10⁻¹²")
+        for name, results in runs.items()
     ]
 
 
-def bill(found: list[Result]) -> str:
+def bill(results: list[Result]) -> str:
     """Median megabytes up, down and in all to each goal, and where a method ends that misses one."""
     parts: list[str] = []
     for goal in GOALS:
-        up, down, total = (np.median(costs(found, goal, way)) / 1e6 for way in ("bytes_up", "bytes_down", "bytes"))
+        up, down, total = (np.median(costs(results, goal, way)) / 1e6 for way in ("bytes_up", "bytes_down", "bytes"))
         if not np.isfinite(total):
-            return "; ".join([*parts, _end(found[0])])
+            return "; ".join([*parts, _end(results[0])])
         parts.append(f"{up:.3g} + {down:.3g} = {total:.3g}")
     return "; ".join(parts)
 
@@ -137,27 +137,27 @@ def _end(run: Result) -> str:
     return f"never, floor {floor:.1e}" if resting else f"not in {run.rounds} rounds, at {floor:.1e}"
 
 
-def compared(problem: str, what: str, ours: str, ratios: Array, met: Array, expected: str) -> Row:
+def compared(problem: str, method: str, ours: str, ratios: Array, met: Array, expected: str) -> Row:
     """The bytes of something over those of a method of ours, by draw."""
     measured = f"× {np.median(ratios):.1f} (median), × {ratios.min():.1f} (least)"
-    return Row(f"{problem}: {what} over {ours}", measured, expected, bool(np.all(met)))
+    return Row(f"{problem}: {method} over {ours}", measured, expected, bool(np.all(met)))
 
 
 def best(problem: str, runs: Runs) -> str:
     """Which method takes the fewest bytes, in words."""
-    cost = {name: float(np.median(costs(found))) for name, found in runs.items()}
+    cost = {name: float(np.median(costs(results))) for name, results in runs.items()}
     paper = min((name for name in PAPER if name in cost), key=cost.__getitem__)
     best = min(cost, key=cost.__getitem__)
-    told = f"On {problem} the fewest bytes are those of {_title(problem, best)}"
-    return f"{told}: × {cost[paper] / cost[best]:.1f} fewer than the paper's best, {_title(problem, paper)}."
+    sentence = f"On {problem} the fewest bytes are those of {_title(problem, best)}"
+    return f"{sentence}: × {cost[paper] / cost[best]:.1f} fewer than the paper's best, {_title(problem, paper)}."
 
 
 def panel(problem: str, runs: Runs) -> Panel:
     """The first draw of the methods that get there with the fewest bytes, fewest first, and the paper's best."""
-    cost = {name: spent(found[0], GOALS[-1]) for name, found in runs.items()}
+    cost = {name: spent(results[0], GOALS[-1]) for name, results in runs.items()}
     there = [name for name in sorted(cost, key=cost.__getitem__) if np.isfinite(cost[name])]
     paper = min((name for name in PAPER if name in cost), key=cost.__getitem__)
-    kept = there[:SHOWN] if paper in there[:SHOWN] else [*there[: SHOWN - 1], paper]
-    named = [(_title(problem, name), runs[name][0]) for name in kept]
-    shown = tuple(thin(Curve(name, run.bytes / 1e6, run.gap / run.gap[0]), "log") for name, run in named)
-    return Panel(problem[0].upper() + problem[1:], "megabytes up and down", "gap / first gap", shown, xscale="log")
+    names = there[:SHOWN] if paper in there[:SHOWN] else [*there[: SHOWN - 1], paper]
+    named = [(_title(problem, name), runs[name][0]) for name in names]
+    curves = tuple(thin(Curve(name, run.bytes / 1e6, run.gap / run.gap[0]), "log") for name, run in named)
+    return Panel(problem[0].upper() + problem[1:], "megabytes up and down", "gap / first gap", curves, xscale="log")

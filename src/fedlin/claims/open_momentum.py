@@ -10,6 +10,7 @@ from fedlin import algorithms, theory
 from fedlin.algorithms.momentum import momentum
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import SHORTER, any_fault
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.exact_proofs import MOMENTUM_KAPPAS, MOMENTUM_TAU, rate
 from fedlin.claims.common.exact_proofs import momentum as proved_momentum
 from fedlin.claims.common.instances import draws, quadratics, steps
@@ -17,7 +18,7 @@ from fedlin.claims.common.wrong_methods import MethodFactory
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 KAPPA = (10.0, 100.0, 1000.0, 10000.0)
@@ -57,7 +58,7 @@ def check(setting: Setting) -> Outcome:
         for tau in MOMENTUM_TAU
         for kappa in MOMENTUM_KAPPAS
     ]
-    drops = [0.0 if found is None else 1 - found for found in proofs]
+    drops = [0.0 if factor is None else 1 - factor for factor in proofs]
     least = min(drop * sqrt(kappa) for drop, kappa in zip(drops, MOMENTUM_KAPPAS * len(MOMENTUM_TAU), strict=True))
     rows = (
         Row(
@@ -80,9 +81,7 @@ def check(setting: Setting) -> Outcome:
         ),
     )
     held = sloped & few & (least > PROMISED)
-    curve = Curve(
-        "FedLin with momentum", np.array(kappas), np.median(counts, axis=0), counts.min(axis=0), counts.max(axis=0)
-    )
+    curve = median_and_range("FedLin with momentum", kappas, counts)
     panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the distance²", (curve,), xscale="log")
     return Outcome(
         rows,
@@ -108,7 +107,7 @@ def _rounds(setting: Setting, problem: Quadratic, tau: NDArray[np.int32]) -> tup
     beta = theory.momentum_factor(problem, tau)
     method = setting.tested(momentum(_fedlin(setting)(), beta))
     goal = Stop(distance=ACCURACY * float(problem.measure(problem.start)["distance"]))
-    asked = log(ACCURACY) / (2 * log(2 * beta / (1 + beta)))  # 1 - √q = 2β/(1 + β)
-    run = simulate(method, problem, theory.momentum(problem, tau), int(10 * asked), stop=goal, iterates=False)
+    promised = log(ACCURACY) / (2 * log(2 * beta / (1 + beta)))  # 1 - √q = 2β/(1 + β)
+    run = simulate(method, problem, theory.momentum(problem, tau), int(10 * promised), stop=goal, iterates=False)
     rounds = float(run.rounds) if run.status == "stopped" else np.inf
-    return rounds, rounds / asked
+    return rounds, rounds / promised

@@ -5,14 +5,14 @@ import numpy as np
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common.altered import SHORTER, any_fault
-from fedlin.claims.common.curves import Array
+from fedlin.claims.common.curves import Array, median_and_range
 from fedlin.claims.common.instances import draws
 from fedlin.compressors import nearest
 from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.links import innovation, plain
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 from fedlin.result import first
 
@@ -46,8 +46,8 @@ def check(setting: Setting) -> Outcome:
         for column, kappa in enumerate(kappas):
             problem = similar_quadratics(number, kappa)
             gaps, bound = _run(setting, problem, problem.start, ROUNDS)
-            seen = bound > ACCURACY * bound[0]
-            over[row] = max(over[row], np.max(gaps[seen] / bound[seen]))
+            above = bound > ACCURACY * bound[0]
+            over[row] = max(over[row], np.max(gaps[above] / bound[above]))
             rounds = first(gaps, ACCURACY * gaps[0])
             counts[row, column] = np.inf if rounds is None else rounds
             gaps, bound = _run(setting, problem, _worst_start(problem), WATCHED)
@@ -72,10 +72,10 @@ def check(setting: Setting) -> Outcome:
             bool(held.all()),
         )
     ]
-    for what, (found, limit) in parts.items():
-        held &= found <= limit
-        rows.append(Row(what, f"{found.max():.7g}", f"at most {limit:g}", bool(np.all(found <= limit))))
-    curve = Curve("rounds", np.array(kappas), np.median(counts, axis=0), counts.min(axis=0), counts.max(axis=0))
+    for quantity, (measured, limit) in parts.items():
+        held &= measured <= limit
+        rows.append(Row(quantity, f"{measured.max():.7g}", f"at most {limit:g}", bool(np.all(measured <= limit))))
+    curve = median_and_range("rounds", kappas, counts)
     panel = Panel("Quadratics", "condition number κ", "rounds to 10⁻¹⁰ of the gap", (curve,), xscale="log")
     return Outcome(
         tuple(rows),

@@ -6,13 +6,14 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
+from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.instances import draws
 from fedlin.core import Array, Method
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan, draw_steps
 from fedlin.privacy import Where, account, gaussian
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Curve, Figure, Panel
+from fedlin.report.figure import Figure, Panel
 from fedlin.report.verdict import Row
 
 CLIENTS, DIM, ROUNDS = 1000, 10, 40
@@ -43,8 +44,10 @@ def check(setting: Setting) -> Outcome:
     rows, panels, held = [], [], np.ones(len(numbers), bool)
     places: tuple[Where, ...] = setting.pick(("central", "local"), ("central",))
     for where in places:
-        found = {name: _errors(setting, name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")}
-        linear, average = found["FedLin"], found["FedAvg"]
+        errors_of = {
+            name: _errors(setting, name, where, family, plan, rounds, numbers) for name in ("FedLin", "FedAvg")
+        }
+        linear, average = errors_of["FedLin"], errors_of["FedAvg"]
         for place, epsilon in ((0, BUDGETS[where][0]), (-1, BUDGETS[where][-1])):
             what = f"{where} noise, ε = {epsilon:g}: distance² of FedLin against FedAvg"
             words = f"{np.median(linear[:, place]):.1e} against {np.median(average[:, place]):.1e} (median)"
@@ -64,10 +67,7 @@ def check(setting: Setting) -> Outcome:
                 bool(falls.all()),
             )
         )
-        curves = tuple(
-            Curve(name, BUDGETS[where], np.median(errors, axis=0), errors.min(axis=0), errors.max(axis=0))
-            for name, errors in found.items()
-        )
+        curves = tuple(median_and_range(name, BUDGETS[where], errors) for name, errors in errors_of.items())
         panels.append(Panel(f"Noise: {where}", f"ε at δ = {DELTA:g}", "‖x̄ - x*‖²", curves, xscale="log"))
     return Outcome(
         tuple(rows),

@@ -53,8 +53,8 @@ def check(setting: Setting) -> Outcome:
                 algorithms.scaffnew(), problem, theory.scaffnew(problem), rounds, x0=start, seeds=[*range(SEEDS)]
             ),
         }
-        for name, found in runs.items():
-            shrink[name].append(float(np.exp(-np.mean([fall(c) for c in stack(found, "distance", rounds)]))))
+        for name, results in runs.items():
+            shrink[name].append(float(np.exp(-np.mean([fall(c) for c in stack(results, "distance", rounds)]))))
     bounds = [theory.lower_bound.rate(L) ** 2 for L in sizes]
     rows = []
     for name, factors in shrink.items():

@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
+from fedlin.claims.common.bounded import Case, case_figure, judge, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Figure
 
 KAPPA = 10.0
 L2 = 0.1
 ROUNDS = 1100  # the bound falls to 10⁻⁸ of the start at κ = 10
 BOUND = "bound (1 - 1/(6κ))^T"
-PASSES = {TRIPLE: LONGER, STALE: DELAYED}
 
 
 def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Case]:
@@ -29,13 +27,13 @@ def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Ca
     if varying and setting.quick:  # another program to compile
         families.pop(f"logistic regression, l2 = {L2:g}")
     tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
-    found = []
+    cases = []
     for name, family in families.items():
         plans = [theory.strongly_convex(problem, steps) for problem, steps in zip(family, tau, strict=True)]
         runs = play(setting, family, plans, rounds)
         bounds = runs.bounds(theory.bounds.strongly_convex, "gap")
-        found.append(Case(name, runs.curves("gap"), bounds, runs.departures))
-    return found
+        cases.append(Case(name, runs.curves("gap"), bounds, runs.departures))
+    return cases
 
 
 @claim(
@@ -45,14 +43,13 @@ def strongly_convex_cases(setting: Setting, *, varying: bool = False) -> list[Ca
     section="Rates without compression",
     statement="Clients that are L-smooth and μ-strongly convex, any τ_i ≥ 1, η_i = 1/(6Lτ_i): "
     "f(x̄_{T+1}) - f* ≤ (1 - 1/(6κ))^T (f(x̄_1) - f*).",
-    wrong=must_notice(PASSES),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on problems that differ from client to client."""
-    found = strongly_convex_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound=BOUND) for case in found)
+    cases = strongly_convex_cases(setting)
     return judge(
-        found,
-        Figure("thm1", "The gap of FedLin and the rate Theorem 1 promises", panels),
+        cases,
+        case_figure("thm1", "The gap of FedLin and the rate Theorem 1 promises", cases, bound=BOUND),
         {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(6Lτ)", "rounds": str(setting.rounds or ROUNDS)},
     )

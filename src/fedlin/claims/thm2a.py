@@ -1,20 +1,19 @@
 """Theorem 2, first part: for convex clients the mean of the models converges like 1/T."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
+from fedlin.claims.common.bounded import Case, PlayedRuns, case_figure, judge, lengths, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Figure
 from fedlin.result import Result
 
 FAR = 60 * np.resize((1.0, -1.0), 10) / np.sqrt(10)  # where logistic regression is almost linear, and a bound sharpest
@@ -45,15 +44,15 @@ def families(setting: Setting) -> list[ConvexFamily]:
 
 
 def convex_runs(
-    setting: Setting, plan: Callable[[Problem, Any], Plan], varying: bool = False
+    setting: Setting, plan: Callable[[Problem, Array], Plan], varying: bool = False
 ) -> list[tuple[ConvexFamily, PlayedRuns]]:
     """Each family with the steps of `plan`; `varying` draws τ anew every round."""
-    found = []
-    for one in families(setting):
-        tau = [instances.steps_by_round(n, one.rounds, varying) for n in range(len(one.members))]
-        plans = [plan(p, steps) for p, steps in zip(one.members, tau, strict=True)]
-        found.append((one, play(setting, one.members, plans, one.rounds, x0=one.x0)))
-    return found
+    played = []
+    for family in families(setting):
+        tau = [instances.steps_by_round(n, family.rounds, varying) for n in range(len(family.members))]
+        plans = [plan(p, steps) for p, steps in zip(family.members, tau, strict=True)]
+        played.append((family, play(setting, family.members, plans, family.rounds, x0=family.x0)))
+    return played
 
 
 def gap_of_means(problem: Problem, run: Result, rounds: int) -> Array:
@@ -71,13 +70,13 @@ def gap_of_means(problem: Problem, run: Result, rounds: int) -> Array:
 
 def mean_cases(setting: Setting, varying: bool = False) -> list[Case]:
     """Theorem 2's first part on both families."""
-    found = []
-    for one, runs in convex_runs(setting, theory.convex, varying):
-        gaps = np.array([gap_of_means(p, run, one.rounds) for p, run in zip(one.members, runs.runs, strict=True)])
+    cases = []
+    for family, runs in convex_runs(setting, theory.convex, varying):
+        gaps = np.array([gap_of_means(p, run, family.rounds) for p, run in zip(family.members, runs.runs, strict=True)])
         distances = runs.curves("distance")
-        bounds = np.array([theory.bounds.convex(p, d) for p, d in zip(one.members, distances, strict=True)])
-        found.append(Case(one.name, gaps, bounds, runs.departures, power=True))
-    return found
+        bounds = np.array([theory.bounds.convex(p, d) for p, d in zip(family.members, distances, strict=True)])
+        cases.append(Case(family.name, gaps, bounds, runs.departures, power=True))
+    return cases
 
 
 @claim(
@@ -87,21 +86,19 @@ def mean_cases(setting: Setting, varying: bool = False) -> list[Case]:
     section="Rates without compression",
     statement="Clients that are L-smooth and convex, η_i = 1/(10Lτ_i): "
     "f(mean of x̄_1..x̄_T) - f* ≤ (10L/T)(‖x̄_1 - x*‖² - ‖x̄_{T+1} - x*‖²).",
-    wrong=must_notice({TRIPLE: LONGER, STALE: DELAYED}),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Every T against the bound, on two kinds of problem without strong convexity."""
-    found = mean_cases(setting)
-    panels = tuple(
-        case.panel("gap / first gap", measured="mean of FedLin's models", bound="bound of Theorem 2") for case in found
-    )
+    cases = mean_cases(setting)
     return judge(
-        found,
-        Figure("thm2a", "The mean of FedLin's models on convex problems", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(10Lτ)", "rounds": lengths(found)},
+        cases,
+        case_figure(
+            "thm2a",
+            "The mean of FedLin's models on convex problems",
+            cases,
+            measured="mean of FedLin's models",
+            bound="bound of Theorem 2",
+        ),
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(10Lτ)", "rounds": lengths(cases)},
     )
-
-
-def lengths(cases: list[Case]) -> str:
-    """The rounds of each case, in words."""
-    return ", ".join(str(case.measured.shape[1] - 1) for case in cases)

@@ -1,6 +1,6 @@
 """Theorem 3: without convexity the gradient still vanishes like 1/T."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit
@@ -8,12 +8,13 @@ from scipy.special import expit
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, PlayedRuns, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
-from fedlin.claims.thm2a import FAR, lengths
+from fedlin.claims.common.bounded import Case, PlayedRuns, case_figure, judge, lengths, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
+from fedlin.claims.thm2a import FAR
 from fedlin.core import Array
+from fedlin.plan import Plan
 from fedlin.problems.logistic import Logistic
-from fedlin.report.figure import Figure
+from fedlin.problems.problem import Problem
 from fedlin.report.verdict import Row
 
 BENT = 0.3  # λ
@@ -35,7 +36,7 @@ def nonconvex_cases(setting: Setting, varying: bool = False) -> list[Case]:
     waves = setting.rounds or setting.pick(26000, 2600)
     rows = setting.rounds or setting.pick(1000, 500)
 
-    def plans(family: list[Any], rounds: int) -> list[Any]:
+    def plans(family: Sequence[Problem], rounds: int) -> list[Plan]:
         tau = [instances.steps_by_round(n, rounds, varying) for n in numbers]
         return [theory.nonconvex(p, steps) for p, steps in zip(family, tau, strict=True)]
 
@@ -64,18 +65,19 @@ def _case(name: str, runs: PlayedRuns) -> Case:
     section="Rates without compression",
     statement="Clients that are L-smooth, η_i = 1/(26Lτ_i): "
     "min over t ≤ T of ‖∇f(x̄_t)‖² ≤ (52L/T)(f(x̄_1) - f(x̄_{T+1})).",
-    wrong=must_notice({TRIPLE: LONGER, STALE: DELAYED}),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Both begun where f is not convex."""
-    found = nonconvex_cases(setting)
+    cases = nonconvex_cases(setting)
     family = [instances.small_logistic(n, nonconvex=BENT) for n in instances.draws(setting)]
     bent = max(least_curvature(problem, FAR) for problem in family)
-    panels = tuple(case.panel("least ‖∇f‖² / the first", bound="bound of Theorem 3") for case in found)
     return judge(
-        found,
-        Figure("thm3", "The gradient on a non-convex problem", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(found)},
+        cases,
+        case_figure(
+            "thm3", "The gradient on a non-convex problem", cases, "least ‖∇f‖² / the first", bound="bound of Theorem 3"
+        ),
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(cases)},
         rows=[
             Row(
                 "logistic regression: least eigenvalue of ∇²f at the start (largest over draws)",

@@ -5,10 +5,8 @@ import numpy as np
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, judge, play
-from fedlin.claims.common.wrong_methods import DELAYED, LONGER, STALE, TRIPLE, must_notice
-from fedlin.claims.thm2a import lengths
-from fedlin.report.figure import Figure
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
+from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 
 KAPPA = 2.0
 ROUNDS = 1100  # the bound falls to 10⁻⁹ of the start
@@ -17,7 +15,7 @@ ROUNDS = 1100  # the bound falls to 10⁻⁹ of the start
 def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
     """Quadratics of low rank (convex, flat) and x² + 3 sin²x (not convex), split over unlike clients."""
     numbers = instances.draws(setting)
-    found = []
+    cases = []
     for name, family, x0, rounds, gradients in (
         (
             f"quadratics of rank 7 in d = 12, κ = {KAPPA:g}",
@@ -38,8 +36,8 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
         plans = [theory.polyak_lojasiewicz(p, steps) for p, steps in zip(family, tau, strict=True)]
         runs = play(setting, family, plans, rounds, x0=x0, gradients=gradients)
         bounds = runs.bounds(theory.bounds.polyak_lojasiewicz, "gap")
-        found.append(Case(name, runs.curves("gap"), bounds, runs.departures))
-    return found
+        cases.append(Case(name, runs.curves("gap"), bounds, runs.departures))
+    return cases
 
 
 @claim(
@@ -49,14 +47,15 @@ def polyak_cases(setting: Setting, varying: bool = False) -> list[Case]:
     section="Rates without compression",
     statement="Clients that are L-smooth, ‖∇f‖² ≥ 2μ(f - f*), η_i = 1/(26Lτ_i), κ = L/μ: "
     "f(x̄_{T+1}) - f* ≤ (1 - 1/(26κ))^T (f(x̄_1) - f*).",
-    wrong=must_notice({TRIPLE: LONGER, STALE: DELAYED}),
+    wrong=must_notice(RESEMBLING),
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, on a problem that is flat and on one that is not convex."""
-    found = polyak_cases(setting)
-    panels = tuple(case.panel("gap / first gap", bound="bound (1 - 1/(26κ))^T") for case in found)
+    cases = polyak_cases(setting)
     return judge(
-        found,
-        Figure("thm4", "FedLin where f obeys the Polyak-Łojasiewicz condition", panels),
-        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(found)},
+        cases,
+        case_figure(
+            "thm4", "FedLin where f obeys the Polyak-Łojasiewicz condition", cases, bound="bound (1 - 1/(26κ))^T"
+        ),
+        {"clients": "10", "τ": "uniform on {1, ..., 10}", "η": "1/(26Lτ)", "rounds": lengths(cases)},
     )

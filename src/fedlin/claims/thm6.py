@@ -109,7 +109,7 @@ def fastest(L: float, steps: range) -> Panel:
 def tightness(L: float, steps: tuple[int, ...]) -> tuple[float, float]:
     """On the repaired example: the least spectral radius over all H and η against our bound, and the largest ηH."""
     best = [Sweep(L, H).best(repaired=True) for H in steps]
-    return min(one[0] for one in best) / theory.lower_bound.rate(L), max(one[2] for one in best)
+    return min(candidate[0] for candidate in best) / theory.lower_bound.rate(L), max(candidate[2] for candidate in best)
 
 
 @claim(
@@ -172,6 +172,6 @@ def check(setting: Setting) -> Outcome:
         "‖x̄_{T+1} - x*‖² ≥ (1 - 8/(L+1))^{2T} ‖x̄_1 - x*‖² for every L > 7, H and stable η, which does: about 96 times "
         "Theorem 1's exponent, at any κ and H (fedlin.theory.lower_bound has the proof).",
     )
-    told = {"L": ", ".join(map(str, grid[0])), "H": ", ".join(map(str, grid[1])), "η": "24 000 in (0, 2)"}
-    told["counted"] = "pairs of L and H"
-    return Outcome(tuple(rows), told, held, len(sweeps), (figure,), (*findings, *reasons))
+    settings = {"L": ", ".join(map(str, grid[0])), "H": ", ".join(map(str, grid[1])), "η": "24 000 in (0, 2)"}
+    settings["counted"] = "pairs of L and H"
+    return Outcome(tuple(rows), settings, held, len(sweeps), (figure,), (*findings, *reasons))

@@ -3,20 +3,18 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, log, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import HOARDS, LONGER, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Figure
 
 DEPTH = 1e-4  # of the start, which the bound is to fall to
 L2 = 0.5
@@ -44,41 +42,41 @@ def families(setting: Setting, kappa: float) -> list[SparseFamily]:
     """Quadratics on which TOP-k leaves out the most it can, k from half the entries to one, and logistic regression."""
     numbers = instances.draws(setting)
     even = [instances.even_quadratics(n, kappa, pull=300) for n in numbers]
-    kept = setting.pick((DIM // 2, DIM // 4, 1), (DIM // 4,))  # every k is a program to compile
-    found = [SparseFamily(f"quadratics, d = {DIM}, k = {k}", even, k) for k in kept]
+    sizes = setting.pick((DIM // 2, DIM // 4, 1), (DIM // 4,))  # every k is a program to compile
+    chosen = [SparseFamily(f"quadratics, d = {DIM}, k = {k}", even, k) for k in sizes]
     if not setting.quick:
         rows = [instances.small_logistic(n, L2) for n in numbers]
-        found.append(SparseFamily(f"logistic regression, d = 10, l2 = {L2:g}, k = 5", rows, 5))
-    return found
+        chosen.append(SparseFamily(f"logistic regression, d = 10, l2 = {L2:g}, k = 5", rows, 5))
+    return chosen
 
 
 def run_family(
     setting: Setting,
-    one: SparseFamily,
-    plan: Callable[[Problem, Any, float], Plan],
+    family: SparseFamily,
+    plan: Callable[[Problem, Array, float], Plan],
     bound: Callable[..., Array],
     rounds: int,
     feedback: bool,
 ) -> Case:
     """Server-side TOP-k against a theorem's bound on the gap."""
-    plans = [plan(p, instances.steps(n), one.delta) for n, p in enumerate(one.members)]
-    runs = play(setting, one.members, plans, rounds, down=TopK(one.k, feedback))
-    bounds = runs.bounds(partial(bound, delta=one.delta), "gap")
-    return Case(one.name, runs.curves("gap"), bounds, runs.departures)
+    plans = [plan(p, instances.steps(n), family.delta) for n, p in enumerate(family.members)]
+    runs = play(setting, family.members, plans, rounds, down=TopK(family.k, feedback))
+    bounds = runs.bounds(partial(bound, delta=family.delta), "gap")
+    return Case(family.name, runs.curves("gap"), bounds, runs.departures)
 
 
 def without_feedback(setting: Setting) -> list[Case]:
     """Theorem 7's own cases; in the last, of many entries, error feedback would not stay below the bound."""
     wide = [instances.even_quadratics(n, 1.1, 96, pull=30) for n in instances.draws(setting)]
-    found = []
-    for one, limit in [
+    cases = []
+    for family, limit in [
         *((family, None) for family in families(setting, 2.0)),
         (SparseFamily("quadratics, d = 96, κ = 1.1, k = 1", wide, 1), 800),
     ]:
-        promised = 2 * one.delta * (2 + sqrt(one.delta)) * one.condition
+        promised = 2 * family.delta * (2 + sqrt(family.delta)) * family.condition
         rounds = setting.rounds or limit or ceil(-log(DEPTH) * promised)
-        found.append(run_family(setting, one, theory.server_sparse, theory.bounds.server_sparse, rounds, False))
-    return found
+        cases.append(run_family(setting, family, theory.server_sparse, theory.bounds.server_sparse, rounds, False))
+    return cases
 
 
 @claim(
@@ -100,14 +98,10 @@ def without_feedback(setting: Setting) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound, k from half the entries to a single one."""
-    found = without_feedback(setting)
+    cases = without_feedback(setting)
     return judge(
-        found,
-        Figure(
-            "thm7",
-            "TOP-k at the server without feedback",
-            tuple(case.panel("gap / first gap", bound="bound of Theorem 7") for case in found),
-        ),
+        cases,
+        case_figure("thm7", "TOP-k at the server without feedback", cases, bound="bound of Theorem 7"),
         {"clients": "10", "κ of the first quadratics": "2", "τ": "uniform on {1, ..., 10}", "η": "1/(2(2+√δ)Lτ)"}
-        | {"rounds": lengths(found)},
+        | {"rounds": lengths(cases)},
     )

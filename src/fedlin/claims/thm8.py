@@ -4,12 +4,10 @@ from math import ceil, log
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.bounded import Case, judge
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths
 from fedlin.claims.common.wrong_methods import LONGER, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.claims.thm7 import families, run_family
 from fedlin.problems.quadratic import Quadratic
-from fedlin.report.figure import Figure
 
 KAPPA = 1.2
 DEPTH = 1e-8  # of the start, which the bound is to fall to: 2κ in front of it takes its time
@@ -19,12 +17,12 @@ CROSSING = 46**2  # δ from which 96δ is below 2δ(2 + √δ)
 
 def with_feedback(setting: Setting) -> list[Case]:
     """Theorem 7's families with the link that remembers."""
-    found = []
-    for one in families(setting, KAPPA):
-        depth = SHALLOW if one.k == 1 or not isinstance(one.members[0], Quadratic) else DEPTH
-        rounds = setting.rounds or ceil((log(2 * one.condition) - log(depth)) * 96 * one.delta * one.condition)
-        found.append(run_family(setting, one, theory.server_feedback, theory.bounds.server_feedback, rounds, True))
-    return found
+    cases = []
+    for family in families(setting, KAPPA):
+        depth = SHALLOW if family.k == 1 or not isinstance(family.members[0], Quadratic) else DEPTH
+        rounds = setting.rounds or ceil((log(2 * family.condition) - log(depth)) * 96 * family.delta * family.condition)
+        cases.append(run_family(setting, family, theory.server_feedback, theory.bounds.server_feedback, rounds, True))
+    return cases
 
 
 @claim(
@@ -45,16 +43,12 @@ def with_feedback(setting: Setting) -> list[Case]:
 )
 def check(setting: Setting) -> Outcome:
     """Every round against the bound until it has fallen to 10⁻⁸ of the start, or to 10⁻³ where that takes long."""
-    found = with_feedback(setting)
+    cases = with_feedback(setting)
     return judge(
-        found,
-        Figure(
-            "thm8",
-            "TOP-k at the server with error feedback",
-            tuple(case.panel("gap / first gap", bound="bound of Theorem 8") for case in found),
-        ),
+        cases,
+        case_figure("thm8", "TOP-k at the server with error feedback", cases, bound="bound of Theorem 8"),
         {"clients": "10", "κ of the quadratics": f"{KAPPA:g}", "τ": "uniform on {1, ..., 10}", "η": "1/(72Lδτ)"}
-        | {"rounds": lengths(found)},
+        | {"rounds": lengths(cases)},
         findings=[
             f"The better dependence on δ pays only beyond δ = {CROSSING}, where 96 < 2(2+√δ): for every δ below, the "
             "rate that Theorem 8 promises is less than that of Theorem 7."

@@ -10,12 +10,10 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import FEDAVG, LATE_FEDAVG, LONGER, SIGN, STALE, TRIPLE, WHOLE, must_notice
-from fedlin.claims.thm2a import lengths
 from fedlin.problems.problem import Problem
-from fedlin.report.figure import Figure
 from fedlin.report.verdict import Row
 from fedlin.theory.dissimilarity import Dissimilarity
 
@@ -47,37 +45,37 @@ def families(setting: Setting) -> list[DissimilarFamily]:
     least = [1.01 * theory.dissimilarity(p).C / 2 for p in alike]  # twice the least possible unless given
     same = [theory.dissimilarity(p, C)._replace(D=0.0) for p, C in zip(alike, least, strict=True)]  # but for rounding
     unequal = [theory.dissimilarity(p, 4.0) for p in unlike]
-    found = [
+    chosen = [
         DissimilarFamily(f"quadratics, D = 0, k = {DIM // 4}", alike, same, DIM // 4, EXACT),
         DissimilarFamily(f"quadratics, D > 0, k = {DIM // 4}", unlike, unequal, DIM // 4, NEAR),
     ]
     if not setting.quick:
         rows = [instances.small_logistic(n, 0.5, identical=True) for n in numbers]
-        found += [
+        chosen += [
             DissimilarFamily("quadratics, D > 0, k = 1", unlike, unequal, 1, NEAR),
             DissimilarFamily("logistic regression, D = 0, k = 5", rows, [Dissimilarity(1.0, 0.0)] * len(rows), 5, NEAR),
         ]
-    return found
+    return chosen
 
 
-def cases(setting: Setting, one: DissimilarFamily) -> tuple[Case, Case]:
+def cases(setting: Setting, family: DissimilarFamily) -> tuple[Case, Case]:
     """TOP-k at the clients against the bound on the squared distance and its corollary on the gap."""
-    delta = one.members[0].dim / one.k
-    pace = max(96 * delta * known.C * p.condition for p, known in zip(one.members, one.constants, strict=True))
-    rounds = setting.rounds or ceil((log(2 * KAPPA) - log(one.depth)) * pace)
+    delta = family.members[0].dim / family.k
+    pace = max(96 * delta * known.C * p.condition for p, known in zip(family.members, family.constants, strict=True))
+    rounds = setting.rounds or ceil((log(2 * KAPPA) - log(family.depth)) * pace)
     plans = [
         theory.client_feedback(problem, SLOW_AND_FAST if known.D else instances.steps(n), delta, known.C)
-        for n, (problem, known) in enumerate(zip(one.members, one.constants, strict=True))
+        for n, (problem, known) in enumerate(zip(family.members, family.constants, strict=True))
     ]
-    runs = play(setting, one.members, plans, rounds, up=TopK(one.k, feedback=True))
+    runs = play(setting, family.members, plans, rounds, up=TopK(family.k, feedback=True))
     far, high = [], []
-    for problem, known, run in zip(one.members, one.constants, runs.runs, strict=True):
+    for problem, known, run in zip(family.members, family.constants, runs.runs, strict=True):
         fixed = (1 / (72 * problem.smoothness * delta * known.C), delta, known.C, known.D)
         far.append(theory.bounds.client_feedback(problem, rounds, run.distance[0], *fixed))
         high.append(theory.bounds.client_feedback_gap(problem, rounds, run.gap[0], *fixed))
     return (
-        Case(f"{one.name}: squared distance", runs.curves("distance"), np.array(far), runs.departures),
-        Case(f"{one.name}: gap", runs.curves("gap"), np.array(high), runs.departures),
+        Case(f"{family.name}: squared distance", runs.curves("distance"), np.array(far), runs.departures),
+        Case(f"{family.name}: gap", runs.curves("gap"), np.array(high), runs.departures),
     )
 
 
@@ -103,20 +101,22 @@ def cases(setting: Setting, one: DissimilarFamily) -> tuple[Case, Case]:
 )
 def check(setting: Setting) -> Outcome:
     """C and D exact; to 10⁻¹² of the start where D = 0, to the neighbourhood where it is not."""
-    pairs = [cases(setting, one) for one in families(setting)]
-    found = [case for pair in pairs for case in pair]
+    pairs = [cases(setting, family) for family in families(setting)]
+    judged = [case for pair in pairs for case in pair]
     exact = pairs[0][0].measured
     last = float(np.max(exact[:, -1] / exact[:, 0]))
-    C = [known.C for one in families(setting) for known in one.constants]
+    C = [known.C for family in families(setting) for known in family.constants]
     return judge(
-        found,
-        Figure(
+        judged,
+        case_figure(
             "thm9",
             "TOP-k at the clients with error feedback",
-            tuple(pair[0].panel("‖x̄ - x*‖² / the first", bound="bound of Theorem 9") for pair in pairs),
+            judged[::2],
+            "‖x̄ - x*‖² / the first",
+            bound="bound of Theorem 9",
         ),
         {"clients": "10", "κ of the quadratics": f"{KAPPA:g}", "τ": "uniform on {1, ..., 10}, 1 and 10 where D > 0"}
         | {"η": "1/(72LδCτ)"}
-        | {"C": f"{min(C):.3g} to {max(C):.3g}", "rounds": lengths(found[::2])},
+        | {"C": f"{min(C):.3g} to {max(C):.3g}", "rounds": lengths(judged[::2])},
         rows=[Row("D = 0: last squared distance over the first", f"{last:.1e}", f"at most {EXACT:g}", last <= EXACT)],
     )

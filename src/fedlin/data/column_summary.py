@@ -20,7 +20,7 @@ from fedlin.core import Array
 from fedlin.data.number_text import MOSTLY, missing_words, numbers
 from fedlin.errors import DataError
 
-CODES = 50  # different entries up to which numbers may be codes, and are told as words too
+CODES = 50  # different entries up to which numbers may be codes, and are listed as words too
 WORDS = 1000  # different words a client tells of, the most frequent first
 SKETCH = 200  # quantiles a client tells; a client with fewer numbers tells each
 LARGEST = 1e150  # of a number; its square is finite too
@@ -79,7 +79,7 @@ class ColumnSummary:
     in_order: bool = True  # whether the numbers go up by one from row to row, as a row's own number does
     distinct: int = 0  # different entries; over several clients at most so many
     words: Mapping[str, int] = field(default_factory=dict)  # how often each stands
-    cut: bool = False  # whether there are more entries than were told as words
+    cut: bool = False  # whether there are more entries than are listed as words
     dates: Mapping[str, Moments] = field(default_factory=dict)  # days since 1970 of the entries that fit a format
     codes: Mapping[str, int] = field(default_factory=dict)  # how often each number of MISSING_CODES stands
     uncoded: Moments = Moments()  # of the numbers that are none of these
@@ -126,13 +126,13 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     Args:
         column: Its entries, text or numbers.
         as_words: Whether numbers are words too.
-        sketch: Whether quantiles are told.
+        sketch: Whether it has quantiles.
 
     Returns:
         The summary. Of numbers it has their moments and, where there are many of them, no list.
 
-    >>> found = summarise(np.array(["3", "5", "", "old"], object))
-    >>> found.rows, found.missing, found.moments.mean, dict(found.words)
+    >>> summary = summarise(np.array(["3", "5", "", "old"], object))
+    >>> summary.rows, summary.missing, summary.moments.mean, dict(summary.words)
     (4, 1, 4.0, {'3': 1, '5': 1, 'old': 1})
     """
     if column.dtype.kind in "biu":
@@ -146,9 +146,9 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
     words = [f"{value:g}" for value in present.tolist()] if column.dtype.kind == "f" else present.tolist()
     counts = Counter(words)
     if not as_words and len(counts) > CODES and known.mean() >= MOSTLY:
-        told = Counter(word for word, number in zip(words, known, strict=True) if not number)  # what is no number
+        listed = Counter(word for word, number in zip(words, known, strict=True) if not number)  # what is no number
     else:
-        told = counts
+        listed = counts
     return ColumnSummary(
         len(column),
         int(absent.sum()),
@@ -156,8 +156,8 @@ def summarise(column: Array, *, as_words: bool = False, sketch: bool = False) ->
         bool(np.all(values[known] == np.round(values[known]))),
         bool(known.all() and len(values) > 2 and np.all(np.diff(values) == 1)),
         len(counts),
-        dict(told.most_common(WORDS)),
-        len(told) < len(counts) or len(told) > WORDS,
+        dict(listed.most_common(WORDS)),
+        len(listed) < len(counts) or len(listed) > WORDS,
         {} if column.dtype.kind != "O" or 2 * known.sum() > len(known) else _dates(present),
         {name: int(count) for name, code in _CODE_NAMES.items() if (count := np.sum(values == code))},
         _moments(values[known & ~np.isin(values, MISSING_CODES)]),
@@ -225,31 +225,31 @@ def from_bytes(message: bytes) -> dict[str, ColumnSummary]:
 
 
 def _summary(fields: dict[str, Any]) -> ColumnSummary:
-    told = dict(fields)
+    unread = dict(fields)
     summary = ColumnSummary(
-        rows=_count(told.pop("rows")),
-        missing=_count(told.pop("missing")),
-        distinct=_count(told.pop("distinct")),
-        whole=bool(told.pop("whole")),
-        in_order=bool(told.pop("in_order")),
-        cut=bool(told.pop("cut")),
-        moments=_read_moments(told.pop("moments")),
-        words={str(word): _count(count) for word, count in told.pop("words").items()},
-        dates={str(name): _read_moments(moments) for name, moments in told.pop("dates").items()},
-        codes={str(code): _count(count) for code, count in told.pop("codes").items()},
-        uncoded=_read_moments(told.pop("uncoded")),
-        sketch=tuple((_finite(value), _finite(weight)) for value, weight in told.pop("sketch")),
+        rows=_count(unread.pop("rows")),
+        missing=_count(unread.pop("missing")),
+        distinct=_count(unread.pop("distinct")),
+        whole=bool(unread.pop("whole")),
+        in_order=bool(unread.pop("in_order")),
+        cut=bool(unread.pop("cut")),
+        moments=_read_moments(unread.pop("moments")),
+        words={str(word): _count(count) for word, count in unread.pop("words").items()},
+        dates={str(name): _read_moments(moments) for name, moments in unread.pop("dates").items()},
+        codes={str(code): _count(count) for code, count in unread.pop("codes").items()},
+        uncoded=_read_moments(unread.pop("uncoded")),
+        sketch=tuple((_finite(value), _finite(weight)) for value, weight in unread.pop("sketch")),
     )
     spread = (summary.moments, summary.uncoded, *summary.dates.values())
     if (
-        told
+        unread
         or any(moments.squares < 0 for moments in spread)
         or summary.missing > summary.rows
         or any(weight <= 0 for _, weight in summary.sketch)
         or not summary.codes.keys() <= _CODE_NAMES.keys()
         or not summary.dates.keys() <= set(DATES)
     ):
-        raise ValueError(f"{sorted(told) or 'a count'} does not belong there")
+        raise ValueError(f"{sorted(unread) or 'a count'} does not belong there")
     return summary
 
 

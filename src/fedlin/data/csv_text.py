@@ -147,10 +147,10 @@ def _from_names_on(text: str, separator: str, width: int, notes: list[str]) -> s
     said = [remark for remark in remarks if remark.strip()]
     if said:
         notes.append(f"lines before the names of the columns are left out: {said[0]!r}{', ...' * (len(said) > 1)}")
-    kept = "".join(lines[start:])
+    table = "".join(lines[start:])
     if len(names) == width - 1 and len(first_row) == width:
-        return kept.replace("\n", f"{separator}\n", 1) if not first_row[-1].strip() else separator + kept
-    return kept
+        return table.replace("\n", f"{separator}\n", 1) if not first_row[-1].strip() else separator + table
+    return table
 
 
 def _parse(file: Path, text: str, separator: str) -> "pd.DataFrame":
@@ -168,9 +168,9 @@ def _parse(file: Path, text: str, separator: str) -> "pd.DataFrame":
             skip_blank_lines=True,
         ).fillna("")
     except Exception as cause:
-        told = re.sub(r"\s+", " ", str(cause)).strip().rstrip(".")
+        error = re.sub(r"\s+", " ", str(cause)).strip().rstrip(".")
         raise DataError(
-            f"{file} cannot be read as a table of columns ({told}): give every line as many fields as the first, and "
+            f"{file} cannot be read as a table of columns ({error}): give every line as many fields as the first, and "
             "quote text that holds the separator."
         ) from cause
 
@@ -178,14 +178,14 @@ def _parse(file: Path, text: str, separator: str) -> "pd.DataFrame":
 def _distinct(names: Sequence[str], notes: list[str]) -> list[str]:
     """Names for all columns, each its own."""
     distinct: list[str] = []
-    for place, given in enumerate(names):
-        called = given or f"{UNNAMED} {place + 1}"
+    for place, original in enumerate(names):
+        called = original or f"{UNNAMED} {place + 1}"
         name, number = called, 1
         while name in distinct:
             number += 1
             name = f"{called} ({number})"
         if number > 1:
-            notes.append(f"a second column is called {given!r}, and was named {name!r}")
+            notes.append(f"a second column is called {original!r}, and was named {name!r}")
         distinct.append(name)
     return distinct
 

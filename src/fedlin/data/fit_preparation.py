@@ -50,15 +50,15 @@ def _by_value(word: str) -> tuple[bool, float, str]:
 def _fit_column(
     name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None]
 ) -> PreparedColumn | None:
-    asked = recipe.keep is not None  # columns that were asked for by name stay, whatever they look like
+    named = recipe.keep is not None  # columns that were asked for by name stay, whatever they look like
     if summary.present == 0:
         note(f"{name}: left out, since it is empty")
         return None
     if name not in recipe.words and _is_of_numbers(summary):
-        return _fit_number(name, summary, recipe, note, asked)
+        return _fit_number(name, summary, recipe, note, named)
     if name not in recipe.words and _date_formats(summary):
         return _fit_date(name, summary, recipe, note)
-    return _fit_words(name, summary, recipe, note, asked)
+    return _fit_words(name, summary, recipe, note, named)
 
 
 def _is_of_numbers(summary: ColumnSummary) -> bool:
@@ -79,7 +79,7 @@ def _no_numbers(summary: ColumnSummary) -> list[str]:
 
 
 def _fit_number(
-    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
+    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], named: bool
 ) -> PreparedColumn | None:
     moments = summary.moments
     if moments.low == moments.high and not summary.missing:
@@ -88,7 +88,7 @@ def _fit_number(
     every = summary.distinct >= summary.present > VERY_FEW and summary.whole and not summary.missing
     dense = moments.high - moments.low < 2 * summary.present  # as numbers given one after the other are
     signs = (summary.in_order or dense, _IDENTIFIER.search(name))  # of few rows both are asked for
-    if every and not asked and (any(signs) if summary.present > FEW else all(signs)):
+    if every and not named and (any(signs) if summary.present > FEW else all(signs)):
         note(f"{name}: left out, since every row has a number of its own (an id?); name it in keep to use it")
         return None
     if moments.count < summary.present:
@@ -139,10 +139,10 @@ def _scaled(column: PreparedColumn, moments: Moments, summary: ColumnSummary, re
 
 
 def _fit_words(
-    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], asked: bool
+    name: str, summary: ColumnSummary, recipe: Recipe, note: Callable[[str], None], named: bool
 ) -> PreparedColumn | None:
     nearly = summary.distinct > DISTINCT * summary.present and summary.present > FEW
-    if not asked and (nearly or summary.distinct >= summary.present > VERY_FEW):
+    if not named and (nearly or summary.distinct >= summary.present > VERY_FEW):
         note(f"{name}: left out, since nearly every row has an entry of its own (an id?); name it in keep to use it")
         return None
     words, usual = Counter[str](), dict[str, str]()  # of each word its most frequent spelling
@@ -156,12 +156,14 @@ def _fit_words(
     if len(ordered) == 1 and not summary.missing and not summary.cut:
         note(f"{name}: left out, since it is {ordered[0]!r} in every row")
         return None
-    kept = sorted(ordered[: recipe.most_words])
-    rest = [OTHER] if len(ordered) > len(kept) or summary.cut else []
+    common = sorted(ordered[: recipe.most_words])
+    rest = [OTHER] if len(ordered) > len(common) or summary.cut else []
     if rest:
-        note(f"{name}: of {summary.distinct} words the {len(kept)} most frequent have a feature, the others share one")
+        note(
+            f"{name}: of {summary.distinct} words the {len(common)} most frequent have a feature, the others share one"
+        )
     gone = [ABSENT] if summary.missing else []
-    levels = [*kept, *rest, *gone]
+    levels = [*common, *rest, *gone]
     # Of two words one says it all.
     return PreparedColumn(name, "words", levels=tuple(levels[1:] if len(levels) == 2 else levels))
 

@@ -44,8 +44,8 @@ class HeldOutRows:
 
     >>> test = LabelledRows([np.array([[1.0], [2.0]]), np.array([[-1.0]])], [np.array([1.0, -1.0]), np.array([-1.0])],
     ...                     ("a", "b"))
-    >>> found = HeldOutRows("logistic", test).report(np.array([3.0]))
-    >>> round(found.metrics["accuracy"], 3), found.metrics["accuracy_worst"], found.metrics["auc"]
+    >>> held_out = HeldOutRows("logistic", test).report(np.array([3.0]))
+    >>> round(held_out.metrics["accuracy"], 3), held_out.metrics["accuracy_worst"], held_out.metrics["auc"]
     (0.667, 0.5, 0.5)
     """
 
@@ -57,11 +57,11 @@ class HeldOutRows:
 
     def columns(self, models: Array, rounds: Array, length: int) -> dict[str, Array]:
         """Every metric as a column of a result with so many entries, NaN but for these rounds' models."""
-        found = [self.report(model).metrics for model in models]
-        made = {name: np.full(length, np.nan) for name in found[0]}
-        for name, values in made.items():
-            values[rounds] = [metrics[name] for metrics in found]
-        return made
+        reports = [self.report(model).metrics for model in models]
+        columns = {name: np.full(length, np.nan) for name in reports[0]}
+        for name, values in columns.items():
+            values[rounds] = [metrics[name] for metrics in reports]
+        return columns
 
     def report(self, x: Array) -> HeldOutReport:
         """All that is said of a model."""
@@ -74,7 +74,7 @@ class HeldOutRows:
         clients = {name: {"rows": len(self._y[part]), **values(part)} for name, part in self._clients.items()}
         metrics = dict(whole)
         for name in whole:
-            each = [found[name] for found in clients.values() if np.isfinite(found[name])]
+            each = [own[name] for own in clients.values() if np.isfinite(own[name])]
             if each and name != "calibration":
                 metrics[f"{name}_worst"] = min(each) if column(name).stop == "at least" else max(each)
                 metrics[f"{name}_median"] = float(np.median(each))
@@ -139,14 +139,14 @@ def _auc(chances: Array, labels: Array) -> float:
     Each class against all others, weighed alike; NaN where rows are of one class only.
     """
     classes = (1,) if chances.shape[1] == 2 else range(chances.shape[1])
-    found = []
-    for one in classes:
-        own = labels == one
+    areas = []
+    for label in classes:
+        own = labels == label
         n, others = int(own.sum()), int((~own).sum())
         if n and others:
-            ranks = rankdata(chances[:, one])
-            found.append((ranks[own].sum() - n * (n + 1) / 2) / (n * others))
-    return float(np.mean(found)) if found else float("nan")
+            ranks = rankdata(chances[:, label])
+            areas.append((ranks[own].sum() - n * (n + 1) / 2) / (n * others))
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 def _regression(kind: str, deviance_of_rows: Array, y: Array) -> dict[str, float]:

@@ -54,6 +54,6 @@ def signs(y: ArrayLike, *, positive: Any = None) -> NDArray[np.float64]:
     return np.where(labels == chosen[0], 1.0, -1.0)
 
 
-def _same(given: Any, label: Any) -> bool:
+def _same(value: object, label: object) -> bool:
     """Whether a label is meant: 1 is 1.0, and True is the word True in a column of words."""
-    return isinstance(given, str | Real) and bool(given == label or str(given) == str(label))
+    return isinstance(value, str | Real) and bool(value == label or str(value) == str(label))

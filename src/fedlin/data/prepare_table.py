@@ -139,15 +139,15 @@ def summarise_table(table: RawTable, recipe: Recipe) -> dict[str, ColumnSummary]
 
 def summarise_columns(columns: Mapping[str, Array], recipe: Recipe) -> dict[str, ColumnSummary]:
     """What a client tells of its columns: those the recipe leaves in."""
-    told = {}
+    summaries = {}
     for name in recipe.leaves(columns):
         try:
-            told[name] = summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
+            summaries[name] = summarise(columns[name], as_words=name in recipe.words, sketch=recipe.sketches)
         except DataError as cause:
             raise DataError(
                 f"column {name!r} cannot be prepared: {cause} Leave it out, or use another unit."
             ) from cause
-    return told
+    return summaries
 
 
 def hold_out(partition: Partition, share: float, by: str = "row", seed: int = 0) -> HeldOut:
@@ -218,9 +218,12 @@ def with_labels(table: RawTable) -> RawTable:
         raise DataError("no row has a label: name the column of labels.")
     if not absent.any():
         return table
-    kept = table.take(~absent)
+    labelled = table.take(~absent)
     return RawTable(
-        kept.columns, kept.y, kept.clients, (*table.notes, f"{int(absent.sum())} rows without a label left out")
+        labelled.columns,
+        labelled.y,
+        labelled.clients,
+        (*table.notes, f"{int(absent.sum())} rows without a label left out"),
     )
 
 

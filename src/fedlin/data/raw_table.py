@@ -121,14 +121,14 @@ def _values(column: Any) -> Array:
     return np.asarray(column.to_numpy(np.float64, na_value=np.nan))
 
 
-def _named(file: Path, names: Sequence[str], asked: str | None, usual: str) -> str | None:
-    if asked is None:
+def _named(file: Path, names: Sequence[str], column: str | None, usual: str) -> str | None:
+    if column is None:
         return usual if usual in names else None
-    if asked not in names:
-        near = did_you_mean(str(asked), names)
+    if column not in names:
+        near = did_you_mean(str(column), names)
         some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise DataError(f"{file} has no column {shown(asked)}{near}: choose one of {some}.")
-    return asked
+        raise DataError(f"{file} has no column {shown(column)}{near}: choose one of {some}.")
+    return column
 
 
 def _check_same(file: Path, first: Path, columns: dict[str, Array], names: Sequence[str]) -> None:

@@ -166,20 +166,20 @@ def _files(path: Source | Sequence[Source]) -> list[Path]:
         if place.is_file():
             return [place]
         if place.is_dir():
-            found = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
+            files = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
         else:
-            found = sorted(Path(file) for file in glob.glob(str(place)) if Path(file).is_file())
-        if not found:
+            files = sorted(Path(file) for file in glob.glob(str(place)) if Path(file).is_file())
+        if not files:
             _nothing(place)
     elif isinstance(path, Sequence) and path and all(isinstance(file, str | PathLike) for file in path):
-        found = [Path(file).expanduser() for file in path]
-        for file in found:
+        files = [Path(file).expanduser() for file in path]
+        for file in files:
             file_name("path", file, DataError)
             if not file.is_file():
                 _nothing(file)
     else:
         raise ArgumentError(f"path = {shown(path)} is not allowed: give a file, a folder, a list of files or a glob.")
-    return found
+    return files
 
 
 def _nothing(place: Path) -> NoReturn:

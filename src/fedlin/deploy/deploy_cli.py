@@ -122,12 +122,12 @@ def status(
     with cli_errors():
         if is_site(folder):
             site = site_status(folder)
-            shown = [json.dumps(site)] if as_json else site_lines(site)
+            lines = [json.dumps(site)] if as_json else site_lines(site)
         else:
             place = named_run(server_folder(folder), name)
             now = read_status(place)
-            shown = [json.dumps(now.plain())] if as_json else status_lines(now, str(place / MODEL))
-    for line in shown:
+            lines = [json.dumps(now.plain())] if as_json else status_lines(now, str(place / MODEL))
+    for line in lines:
         typer.echo(line)
 
 

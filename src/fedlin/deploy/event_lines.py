@@ -5,6 +5,8 @@ import os
 import time
 from typing import Any
 
+Event = dict[str, Any]  # a line of the log of a run, as read from JSON
+
 _FULL = os.strerror(errno.ENOSPC)  # in the words of this system, as in those of the site's if it is of the same kind
 _REMEDIES = {
     "silent": "See whether its machine and its process run: fedlin federation status at the site.",
@@ -14,7 +16,7 @@ _REMEDIES = {
 }
 
 
-def event_line(event: dict[str, Any]) -> str:
+def event_line(event: Event) -> str:
     """One line of the log's events, for a person.
 
     >>> event_line({"event": "fault", "round": 3, "client": "north", "kind": "silent", "why": "no answer within 60 s",
@@ -26,7 +28,7 @@ def event_line(event: dict[str, Any]) -> str:
     return f"{clock}after round {event['round']}: {_SENTENCES.get(event['event'], _other)(event)}"
 
 
-def remedy(event: dict[str, Any]) -> str:
+def remedy(event: Event) -> str:
     """What a person can do about a fault."""
     if event["kind"] == "refused" and _FULL in event["why"]:
         return "Its owner makes room on the site's disk, and the run goes on."
@@ -35,38 +37,38 @@ def remedy(event: dict[str, Any]) -> str:
     return _REMEDIES[event["kind"]].format(client=event["client"])
 
 
-def _fault(event: dict[str, Any]) -> str:
+def _fault(event: Event) -> str:
     return f"{event['client']}: {event['why'].rstrip('.')}; {event['doing']}. {remedy(event)}"
 
 
-def _recovered(event: dict[str, Any]) -> str:
+def _recovered(event: Event) -> str:
     return f"{event['client']} takes part again; it had: {event['why']}"
 
 
-def _rejected(event: dict[str, Any]) -> str:
+def _rejected(event: Event) -> str:
     return f"{event['client']}: an upload was rejected, {event['why']}"
 
 
-def _outlier(event: dict[str, Any]) -> str:
+def _outlier(event: Event) -> str:
     return f"{event['why']}. If that is wrong, set policy.norm_bound to about {10 * event['usual']:.0e}."
 
 
-def _went_back(event: dict[str, Any]) -> str:
+def _went_back(event: Event) -> str:
     return (
         f"the model of round {event['ruined']} was ruined, and it went back to round {event['round']}: {event['why']}"
     )
 
 
-def _began(event: dict[str, Any]) -> str:
+def _began(event: Event) -> str:
     weights = ", ".join(f"{name} {weight:g}" for name, weight in event.get("weights", {}).items())
     return f"the run {event.get('run', '')} began with the weights {weights}"
 
 
-def _started_afresh(event: dict[str, Any]) -> str:
+def _started_afresh(event: Event) -> str:
     return f"memories were made anew at the present model: {event['why']}"
 
 
-def _evaluation(event: dict[str, Any]) -> str:
+def _evaluation(event: Event) -> str:
     def numbers(metrics: dict[str, float]) -> str:
         return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
 
@@ -75,12 +77,12 @@ def _evaluation(event: dict[str, Any]) -> str:
     return f"evaluated: {numbers(event['mean']) or 'by nobody'} ({'; '.join(filter(None, (sites, refused)))})"
 
 
-def _delivered(event: dict[str, Any]) -> str:
+def _delivered(event: Event) -> str:
     missing = f", and not to {', '.join(event['missing'])}" if event["missing"] else ""
     return f"the model was delivered to {', '.join(event['clients']) or 'nobody'}{missing}"
 
 
-def _other(event: dict[str, Any]) -> str:
+def _other(event: Event) -> str:
     who = f"{event['client']} was " if "client" in event else "the run was " if event["event"] == "resumed" else ""
     why = f": {event['why']}" if "why" in event else ""
     return f"{who}{event['event']}{why}"

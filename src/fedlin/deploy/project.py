@@ -78,8 +78,8 @@ class Project:
         if not (folder / "admin").is_dir():
             raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
         tables = read_tables(folder / NAME, "make one with fedlin federation init")
-        given = {"name": run, "after": after}
-        tables["run"] = {**tables.get("run", {}), **{key: value for key, value in given.items() if value is not None}}
+        options = {"name": run, "after": after}
+        tables["run"] = {**tables.get("run", {}), **{key: value for key, value in options.items() if value is not None}}
         try:
             settings = parse_settings(tables)
         except (FedLinError, TypeError) as error:

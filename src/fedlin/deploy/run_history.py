@@ -1,12 +1,14 @@
 """Everything a run's server wrote, read on as it grows: for a page that looks every second at a run of any length."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fedlin.deploy.event_lines import Event
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.status import RunStatus, status_of
 from fedlin.engines.federation.round_log import LOG, is_log_line, parse_lines
 
+T = TypeVar("T")
 POINTS = 400  # of a curve, at most
 _RECENT = 1000  # rounds that rows of sites tell of
 Curve = dict[str, Any]  # its title, whether its axis is logarithmic, and a line of [round, value] for each name
@@ -17,8 +19,8 @@ class RunHistory:
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self.rounds: dict[int, dict[str, Any]] = {}
-        self.events: list[dict[str, Any]] = []
+        self.rounds: dict[int, Event] = {}
+        self.events: list[Event] = []
         self._read = 0
 
     def update(self) -> None:
@@ -36,7 +38,7 @@ class RunHistory:
         for line in filter(is_log_line, parse_lines(content[:whole])):
             self._enter(line)
 
-    def _enter(self, line: dict[str, Any]) -> None:
+    def _enter(self, line: Event) -> None:
         if "event" not in line:
             self.rounds[line["round"]] = line
             return
@@ -50,29 +52,33 @@ class RunHistory:
 
     def curves(self) -> list[Curve]:
         """What there is to draw: the gradient, the move, the sites' metrics, and the bytes."""
-        kept = thinned(sorted(self.rounds))
-        lines = [self.rounds[number] for number in kept]
+        rounds = thinned(sorted(self.rounds))
+        lines = [self.rounds[number] for number in rounds]
         drawn = [
-            _curve("norm of the gradient", {"gradient": [(one["round"], one.get("gradient")) for one in lines]}, True),
-            _curve("move of the model in a round", {"move": [(one["round"], one["move"]) for one in lines]}, True),
+            _curve(
+                "norm of the gradient", {"gradient": [(line["round"], line.get("gradient")) for line in lines]}, True
+            ),
+            _curve("move of the model in a round", {"move": [(line["round"], line["move"]) for line in lines]}, True),
         ]
         evaluations = [event for event in self.events if event["event"] == "evaluation"]
         latest = {event["round"]: event for event in evaluations}  # a round that was played again counts once
         for metric in dict.fromkeys(name for event in evaluations for name in event["mean"]):
             names = dict.fromkeys(site for event in evaluations for site in event["sites"])
-            lines_of = {"mean": [(number, one["mean"].get(metric)) for number, one in latest.items()]}
+            lines_of = {"mean": [(number, evaluation["mean"].get(metric)) for number, evaluation in latest.items()]}
             for site in names:
-                lines_of[site] = [(number, one["sites"].get(site, {}).get(metric)) for number, one in latest.items()]
+                lines_of[site] = [
+                    (number, evaluation["sites"].get(site, {}).get(metric)) for number, evaluation in latest.items()
+                ]
             drawn.append(
                 _curve(f"{metric} at the sites", {n: thinned(points) for n, points in lines_of.items()}, False)
             )
         ways = {"up": "bytes_up", "down": "bytes_down"}
-        sums = {way: [(one["round"], one[column]) for one in lines] for way, column in ways.items()}
+        sums = {way: [(line["round"], line[column]) for line in lines] for way, column in ways.items()}
         drawn.append(_curve("bytes so far", sums, False))
         return [curve for curve in drawn if curve["lines"]]
 
 
-def thinned(values: list[Any]) -> list[Any]:
+def thinned(values: list[T]) -> list[T]:
     """At most POINTS of them, evenly spaced, the last among them.
 
     >>> len(thinned(list(range(100_000)))) <= POINTS, thinned(list(range(100_000)))[-1]

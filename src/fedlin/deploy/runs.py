@@ -24,6 +24,7 @@ MODEL = "model.npy"
 BEST = "best.npy"  # the model that the sites' evaluations found best
 OUTCOME = "outcome.json"
 RUNS = "runs"
+Ending = dict[str, Any]  # how a run ended: its status, and what goes with that
 _PRESENT = "present-run"  # in the server's folder: the name of the latest run, empty where it has none
 
 
@@ -89,21 +90,21 @@ def write_model(path: Path, x: Array) -> None:
     write_whole(path, content.getvalue(), mode=0o600)
 
 
-def conclude(folder: Path, content: dict[str, Any]) -> None:
+def conclude(folder: Path, content: Ending) -> None:
     """Tell whoever waits for the run how it ended."""
     write_whole(folder / OUTCOME, json.dumps(content).encode(), mode=0o600)
 
 
-def outcome(folder: Path) -> dict[str, Any] | None:
+def outcome(folder: Path) -> Ending | None:
     """How the run ended, if it did."""
     try:
-        found = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        content = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("status"), str) else None
+    return content if isinstance(content, dict) and isinstance(content.get("status"), str) else None
 
 
-def exit_status(end: dict[str, Any]) -> int:
+def exit_status(end: Ending) -> int:
     """0 where the run was done with everyone, 3 where it was done without some site, 1 where it failed.
 
     >>> [exit_status(end) for end in ({"status": "done"}, {"status": "done", "without": {"north": "left"}})]
@@ -114,7 +115,7 @@ def exit_status(end: dict[str, Any]) -> int:
     return 3 if end.get("without") else 0
 
 
-def end_line(end: dict[str, Any], model: str) -> str:
+def end_line(end: Ending, model: str) -> str:
     """How a run ended, in a sentence; `model` is where its model is.
 
     >>> end_line({"status": "done", "without": {"north": "quarantined"}}, "model.npy")

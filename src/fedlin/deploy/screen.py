@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fedlin.deploy.event_lines import event_line
+from fedlin.deploy.event_lines import Event, event_line
 from fedlin.deploy.runs import end_line
 from fedlin.deploy.status import Awaiting, Progress, RunStatus, ago
 
@@ -18,7 +18,7 @@ class Screen:
     def __init__(self, say: Say) -> None:
         self._say = say
         self._shown, self._when = "", 0.0
-        self._last: dict[str, Any] | None = None  # the latest event that was seen
+        self._last: Event | None = None  # the latest event that was seen
         self._looked = False
         self._news = ""
         self._waiting: tuple[float, float] = (0.0, _PATIENCE)  # which exchange, and when it is worth the next line
@@ -29,7 +29,7 @@ class Screen:
             self._news = news
             self._say(news)
 
-    def show(self, progress: Progress | None, awaiting: Awaiting | None, events: list[dict[str, Any]]) -> None:
+    def show(self, progress: Progress | None, awaiting: Awaiting | None, events: list[Event]) -> None:
         """What is new since the last look; events of before the first look are not."""
         for event in self._new(events) if self._looked else []:
             self._say(event_line(event))
@@ -39,18 +39,18 @@ class Screen:
             self._shown, self._when = line, time.monotonic()
             self._say(line)
         if awaiting is not None and awaiting.awaited:
-            asked, limit = self._waiting
-            if asked != awaiting.time:
-                asked, limit = awaiting.time, _PATIENCE
-            if time.time() - asked > limit:
+            since, limit = self._waiting
+            if since != awaiting.time:
+                since, limit = awaiting.time, _PATIENCE
+            if time.time() - since > limit:
                 self._say(f"  {waiting_line(awaiting)}")
                 limit *= 2
-            self._waiting = asked, limit
+            self._waiting = since, limit
 
-    def _new(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _new(self, events: list[Event]) -> list[Event]:
         """The events after the latest that was seen, however many before it are still at hand."""
-        seen = max((number for number, event in enumerate(events) if event == self._last), default=-1)
-        return events[seen + 1 :]
+        last = max((number for number, event in enumerate(events) if event == self._last), default=-1)
+        return events[last + 1 :]
 
 
 def progress_line(now: Progress) -> str:
@@ -71,25 +71,25 @@ def waiting_line(awaiting: Awaiting) -> str:
 
 def status_lines(status: RunStatus, model: str, events: int = 5, *, sites: bool = True) -> list[str]:
     """A run's status at a look; `sites` adds a line for each."""
-    shown = ["No round yet." if status.progress is None else progress_line(status.progress)]
+    lines = ["No round yet." if status.progress is None else progress_line(status.progress)]
     if status.rounds is not None and status.progress is not None:
-        shown[0] = shown[0].replace(":", f" of {status.rounds}:", 1)
+        lines[0] = lines[0].replace(":", f" of {status.rounds}:", 1)
     if status.outcome is None and not status.alive:
         when = f", last heard of {ago(status.awaiting.time)}" if status.awaiting is not None else ""
-        shown.append(f"  The server's process does not run{when}: start it, and it goes on from what was saved.")
+        lines.append(f"  The server's process does not run{when}: start it, and it goes on from what was saved.")
     elif status.outcome is None and status.awaiting is not None and status.awaiting.awaited:
-        shown.append(f"  {waiting_line(status.awaiting)}")
+        lines.append(f"  {waiting_line(status.awaiting)}")
     width = max((len(row.name) for row in status.sites), default=0)
     for row in status.sites if sites else []:
         weight = "" if row.weight is None else f"  weight {row.weight:.0%}"
         last = "" if row.last is None else f", last in round {row.last}"
         since = "" if row.since is None else f" (since {time.strftime('%H:%M:%S', time.localtime(row.since))})"
         counts = f"counted in {row.counted} of {row.rounds} rounds{last}"
-        shown.append(f"  {row.name:<{width}}  {counts}{weight}  {row.state}{since}")
-    shown += [f"  {event_line(event)}" for event in status.events[-events:]] if events else []
+        lines.append(f"  {row.name:<{width}}  {counts}{weight}  {row.state}{since}")
+    lines += [f"  {event_line(event)}" for event in status.events[-events:]] if events else []
     if status.outcome is not None:
-        shown.append(end_line(status.outcome, model))
-    return shown
+        lines.append(end_line(status.outcome, model))
+    return lines
 
 
 def site_lines(site: dict[str, Any]) -> list[str]:
@@ -99,14 +99,14 @@ def site_lines(site: dict[str, Any]) -> list[str]:
         return ["Nothing was asked of this site yet."]
     running = "its job runs" if site["job runs"] else "its job does not run"
     place = f"run {record['run']}, round {record['round'] + 1}, {record['phase']}"
-    shown = [
+    lines = [
         f"last asked {ago(record['time'])} in {place}; {running}",
         f"  {record['answered']} requests answered, {record['refused']} refused since the job began",
     ]
     if record["refusal"]:
-        shown.append(f"  refused {ago(record['refusal_time'])}: {record['refusal']}")
+        lines.append(f"  refused {ago(record['refusal_time'])}: {record['refusal']}")
     limits = ", ".join(f"{name} {value}" for name, value in site["limits"].items())
-    shown.append(f"  limits: {limits}")
+    lines.append(f"  limits: {limits}")
     if site["privacy spent"] is not None:
-        shown.append(f"  privacy spent in all runs: epsilon = {site['privacy spent']:.3g}")
-    return shown
+        lines.append(f"  privacy spent in all runs: epsilon = {site['privacy spent']:.3g}")
+    return lines

@@ -19,7 +19,7 @@ from fedlin.engines.requirements import check_aggregate, check_sum_is_enough, ch
 from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
-from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed
+from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed, TomlTable
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -133,7 +133,7 @@ def read_tables(path: Path, remedy: str) -> dict[str, Any]:
         raise DeployError(f"{path} cannot be read: {error}.") from error
 
 
-def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
+def parse_settings(tables: TomlTable) -> FederationSettings:
     """The settings in a file's tables.
 
     >>> site = {"tau": 4, "eta": 0.1}
@@ -156,12 +156,12 @@ def parse_settings(tables: Mapping[str, Any]) -> FederationSettings:
     if not isinstance(sites, dict) or not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
     numbers = {name: table_of(sites, name, SiteConfig, "sites") for name in sorted(sites)}
-    plan = Plan([one.tau for one in numbers.values()], [one.eta for one in numbers.values()])
+    plan = Plan([site.tau for site in numbers.values()], [site.eta for site in numbers.values()])
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
     if run.secure:
         _check_secure(policy, len(numbers))
-    weights = {name: one.weight for name, one in numbers.items() if one.weight is not None}
+    weights = {name: site.weight for name, site in numbers.items() if site.weight is not None}
     evaluation = None
     if "evaluation" in tables:
         evaluation = Evaluation(**table_of(tables, "evaluation", EvaluationConfig).model_dump())
@@ -193,7 +193,7 @@ def _check_secure(policy: Policy, sites: int) -> None:
         )
 
 
-def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str) -> S:
+def table_of(tables: TomlTable, name: str, model: type[S], *parents: str) -> S:
     """A table checked against its model; one that is not there is empty."""
     content = tables.get(name, {})
     place = (*parents, name)
@@ -202,7 +202,7 @@ def table_of(tables: Mapping[str, Any], name: str, model: type[S], *parents: str
     return checked(model, content, place)
 
 
-def _algorithm(table: Any) -> Method:
+def _algorithm(table: TomlTable) -> Method:
     name, arguments = table.get("name"), {key: value for key, value in table.items() if key != "name"}
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")

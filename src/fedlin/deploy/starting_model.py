@@ -1,7 +1,8 @@
 """The model a run starts from, where it does not start from zeros."""
 
 from pathlib import Path
-from typing import Any
+
+from numpy.typing import ArrayLike
 
 from fedlin.checks import finite
 from fedlin.core import Array
@@ -33,9 +34,9 @@ def starting_model(kit: Path, job: Path, settings: FederationSettings) -> Array 
     return _checked(f"run.after = {settings.after!r}", former_model(kit, settings.after), settings)
 
 
-def _checked(what: str, content: Any, settings: FederationSettings) -> Array:
-    x = finite(what, content, DeployError)
+def _checked(source: str, content: ArrayLike, settings: FederationSettings) -> Array:
+    x = finite(source, content, DeployError)
     wanted = "a vector" if settings.dim is None else f"shape ({settings.dim},), as run.dim says"
     if x.ndim != 1 or x.size == 0 or settings.dim not in (None, x.size):
-        raise DeployError(f"{what} has shape {x.shape}: give {wanted}.")
+        raise DeployError(f"{source} has shape {x.shape}: give {wanted}.")
     return x if settings.dtype is None else x.astype(settings.dtype)

@@ -4,9 +4,9 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from fedlin.deploy.runs import STATE, outcome
+from fedlin.deploy.event_lines import Event
+from fedlin.deploy.runs import STATE, Ending, outcome
 from fedlin.engines.federation.pending import WAITING, process_start
 from fedlin.engines.federation.round_log import LOG, read_lines, read_log
 from fedlin.errors import DeployError
@@ -69,18 +69,18 @@ class RunStatus:
 
     progress: Progress | None
     awaiting: Awaiting | None
-    events: list[dict[str, Any]]
+    events: list[Event]
     sites: list[SiteRow]
-    outcome: dict[str, Any] | None
+    outcome: Ending | None
     alive: bool  # whether the process of the server's job runs on this machine
     rounds: int | None = None  # how many the run is to have
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """As plain values."""
         return asdict(self)
 
 
-def lines(run: Path) -> list[dict[str, Any]]:
+def lines(run: Path) -> list[Event]:
     """Everything the server wrote about a run's rounds."""
     return read_log(run / STATE / LOG)
 
@@ -107,17 +107,19 @@ def read_progress(run: Path, last: int | None = None) -> Progress | None:
     return _progress(rounds[-1]) if rounds else None
 
 
-def _progress(line: dict[str, Any]) -> Progress:
+def _progress(line: Event) -> Progress:
     return Progress(**{field.name: line[field.name] for field in fields(Progress)})
 
 
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
     written = read_log(run / STATE / LOG, last)
-    return status_of(run, [one for one in written if "event" in one], [one for one in written if "event" not in one])
+    return status_of(
+        run, [line for line in written if "event" in line], [line for line in written if "event" not in line]
+    )
 
 
-def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> RunStatus:
+def status_of(run: Path, events: list[Event], rounds: list[Event]) -> RunStatus:
     """The status of the run in this folder, of whose log these are the events and the rounds."""
     awaiting = read_awaiting(run)
     alive = awaiting is not None and process_runs(awaiting.process, awaiting.started)
@@ -128,9 +130,9 @@ def status_of(run: Path, events: list[dict[str, Any]], rounds: list[dict[str, An
     )
 
 
-def site_rows(events: list[dict[str, Any]], rounds: list[dict[str, Any]]) -> list[SiteRow]:
+def site_rows(events: list[Event], rounds: list[Event]) -> list[SiteRow]:
     """What became of each site in these rounds."""
-    faults: dict[str, dict[str, Any]] = {}
+    faults: dict[str, Event] = {}
     counts: Counter[str] = Counter()
     weights: dict[str, float] = {}
     names: list[str] = []

@@ -11,16 +11,16 @@ def find_trails(folder: Path) -> dict[str, AuditTrail]:
     """The trails at hand by whose they are: of the server, of every site that is here, and of the federation itself."""
     if not folder.is_dir():
         raise DeployError(f"{folder} is not there.")
-    found: dict[str, Path] = {}
+    kits: dict[str, Path] = {}
     for kit in (folder, folder / "server", *sorted((folder / "sites").glob("*"))):
         if not (kit / TRAIL).exists():
             continue
         if is_server(kit):
-            found["server"] = kit
+            kits["server"] = kit
         elif is_site(kit):
-            found[site_name(kit)] = kit
+            kits[site_name(kit)] = kit
         else:
-            found["federation"] = kit
-    if not found:
+            kits["federation"] = kit
+    if not kits:
         raise DeployError(f"{folder} has no audit trail: nothing has run there yet.")
-    return {name: AuditTrail(kit) for name, kit in found.items()}
+    return {name: AuditTrail(kit) for name, kit in kits.items()}

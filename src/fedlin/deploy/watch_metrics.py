@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fedlin.deploy.event_lines import Event
 from fedlin.deploy.status import RunStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,17 +20,17 @@ class Sample(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
 
 
-def run_samples(status: RunStatus, events: list[dict[str, Any]]) -> list[Sample]:
+def run_samples(status: RunStatus, events: list[Event]) -> list[Sample]:
     """A run's, from its server."""
     now = status.progress
     ended = (status.outcome or {}).get("status", "")
-    shown = [
+    samples = [
         Sample("fedlin_server_up", float(status.alive), "Whether the process of the server's job runs."),
         Sample("fedlin_run_ended", float(status.outcome is not None), "Whether the run is over.", {"status": ended}),
         Sample("fedlin_rounds_planned", status.rounds, "Rounds the run is to have."),
     ]
     if now is not None:
-        shown += [
+        samples += [
             Sample("fedlin_round", now.round, "Rounds played."),
             Sample("fedlin_move", now.move, "How far the latest round moved the model."),
             Sample("fedlin_gradient", now.gradient, "The norm of the server's estimate of the gradient."),
@@ -37,12 +38,12 @@ def run_samples(status: RunStatus, events: list[dict[str, Any]]) -> list[Sample]
             Sample("fedlin_attempts", now.attempts, "How often the latest round was asked."),
         ]
         for way, count in (("up", now.bytes_up), ("down", now.bytes_down)):
-            shown.append(Sample("fedlin_bytes_total", count, "Bytes of the method's messages.", {"direction": way}))
+            samples.append(Sample("fedlin_bytes_total", count, "Bytes of the method's messages.", {"direction": way}))
     waited = [] if status.awaiting is None or status.outcome is not None else status.awaiting.awaited
-    shown.append(Sample("fedlin_sites_awaited", len(waited), "Sites that the server waits for."))
+    samples.append(Sample("fedlin_sites_awaited", len(waited), "Sites that the server waits for."))
     for row in status.sites:
         site = {"site": row.name}
-        shown += [
+        samples += [
             Sample("fedlin_site_up", float(row.since is None), "Whether nothing keeps the site from counting.", site),
             Sample("fedlin_site_counted_rounds", row.counted, "Of the latest rounds, those that counted it.", site),
             Sample("fedlin_site_last_round", row.last, "The last round that counted it.", site),
@@ -50,16 +51,16 @@ def run_samples(status: RunStatus, events: list[dict[str, Any]]) -> list[Sample]
             Sample("fedlin_site_weight", row.weight, "Its share of all weights.", site),
             Sample("fedlin_site_faults_total", row.faults, "Faults of the site.", site),
         ]
-    for event, count in Counter(one["event"] for one in events).items():
-        shown.append(Sample("fedlin_events_total", count, "Events in the log.", {"event": event}))
-    for latest in [one for one in events if one["event"] == "evaluation"][-1:]:
+    for event, count in Counter(entry["event"] for entry in events).items():
+        samples.append(Sample("fedlin_events_total", count, "Events in the log.", {"event": event}))
+    for latest in [event for event in events if event["event"] == "evaluation"][-1:]:
         for metric, value in latest["mean"].items():
-            shown.append(Sample("fedlin_metric", value, "The sites' weighted mean.", {"metric": metric}))
+            samples.append(Sample("fedlin_metric", value, "The sites' weighted mean.", {"metric": metric}))
         for name, metrics in latest["sites"].items():
             for metric, value in metrics.items():
                 labels = {"site": name, "metric": metric}
-                shown.append(Sample("fedlin_site_metric", value, "A site's own value.", labels))
-    return shown
+                samples.append(Sample("fedlin_site_metric", value, "A site's own value.", labels))
+    return samples
 
 
 def site_samples(name: str, site: dict[str, Any]) -> list[Sample]:

@@ -71,14 +71,14 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The answer to any request."""
         own = self.headers.get("Host", "").partition(":")[0] in (HOST, "localhost")
-        first, _, what = self.path.lstrip("/").partition("/")
-        if not own or not compare_digest(first.encode(), self._key.encode()) or what not in ("", "data", "metrics"):
+        first, _, part = self.path.lstrip("/").partition("/")
+        if not own or not compare_digest(first.encode(), self._key.encode()) or part not in ("", "data", "metrics"):
             self._send(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"There is nothing here.\n")
             return
         try:
-            if what == "metrics":
+            if part == "metrics":
                 self._send(HTTPStatus.OK, CONTENT_TYPE, metrics_text(self._view.samples()).encode())
-            elif what == "data":
+            elif part == "data":
                 self._send(HTTPStatus.OK, "application/json", json.dumps(self._view.snapshot()).encode())
             else:
                 self._send(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_bytes())

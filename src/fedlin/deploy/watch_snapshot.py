@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlin.audit import TRAIL
-from fedlin.deploy.event_lines import event_line
+from fedlin.deploy.event_lines import Event, event_line
 from fedlin.deploy.kit_folders import is_site, server_folder, site_name
 from fedlin.deploy.run_history import RunHistory, thinned
 from fedlin.deploy.runs import MODEL, named_run
@@ -128,8 +128,8 @@ def _row(row: SiteRow, status: RunStatus) -> Snapshot:
     return {"cells": cells, "good": row.since is None or status.outcome is not None}
 
 
-def _asked_line(line: dict[str, Any]) -> str:
+def _asked_line(line: Event) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(line["time"]))
-    what = f"{line['kind'].lower()} of round {line['round'] + 1}, {line['phase']}"
+    message = f"{line['kind'].lower()} of round {line['round'] + 1}, {line['phase']}"
     why = f": {json.dumps(line['reason'])[1:-1]}" if "reason" in line else ""
-    return f"{clock} {what}: {line['answer'].lower()}{why}"
+    return f"{clock} {message}: {line['answer'].lower()}{why}"

@@ -1,20 +1,31 @@
 """What a run sends, counted in every way at once, over the messages it really makes."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 from numpy.typing import ArrayLike, NDArray
 
 from fedlin.checks import one_of
 from fedlin.coding import ArithmeticEncoder
-from fedlin.core import Message, Method, Structure, rebuild, structure
+from fedlin.core import Message, Method, Numbers, PyTree, Structure, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.opening import opening_rounds
-from fedlin.engines.phase import ClientArrays, ClientProgram, client_step, combine, server_step, weigh
+from fedlin.engines.phase import (
+    ClientArrays,
+    ClientProgram,
+    Leaf,
+    State,
+    Totals,
+    client_step,
+    combine,
+    server_step,
+    weigh,
+)
 from fedlin.engines.simulation.run import prepare_run
 from fedlin.errors import ArgumentError
 from fedlin.payloads import decode, is_payload, paper_bits, size, symbols
@@ -131,7 +142,7 @@ def count_bits(
     >>> counts.bits("floats", "up").tolist()  # the first round sends 20 values, every later one 2 with their places
     [0.0, 640.0, 714.0, 788.0]
     """
-    coders: dict[Any, ArithmeticEncoder] = {}
+    coders: dict[Hashable, ArithmeticEncoder] = {}
     up, down = np.zeros((2, rounds + 1, len(WAYS)))
     for number, (place, who, broadcast, uploads) in _messages(algorithm, problem, plan, rounds, seed, x0):
         down[number + 1] += _count(broadcast, coders, (place, "down")) * (len(who) / problem.clients)
@@ -143,7 +154,7 @@ def count_bits(
     return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients, algorithm.renewal is not None)
 
 
-def _count(message: Message, coders: dict[Any, ArithmeticEncoder], stream: Any) -> Array:
+def _count(message: Message, coders: dict[Hashable, ArithmeticEncoder], stream: Hashable) -> Array:
     """Bits of one message; codes go to the coder of their stream, which has learned from those before."""
     coded = 0.0
     for place, node in enumerate(jax.tree.leaves(message, is_leaf=is_payload)):
@@ -162,8 +173,8 @@ def _messages(
 ) -> Iterator[tuple[int, tuple[int, Array, Message, Message]]]:
     """(round, (phase, who takes part, broadcast, stacked uploads)), on the host and as they are sent."""
     share = 1.0 if algorithm.cohort is None else algorithm.cohort / problem.clients
-    given = {"seed": seed, "x0": x0, "participation": share, "weights": None, "stop": None}
-    run = prepare_run(algorithm, problem, plan, rounds, **given)  # type: ignore[arg-type]
+    options = {"seed": seed, "x0": x0, "participation": share, "weights": None, "stop": None}
+    run = prepare_run(algorithm, problem, plan, rounds, **options)  # type: ignore[arg-type]
     program = ClientProgram(problem.objective, problem.sampling)
     openings = opening_rounds(algorithm, seed, 0, rounds)
     with precision(problem.dtype):
@@ -190,8 +201,10 @@ def _messages(
 
 
 @cache
-def _phase(method: Structure, opening: bool, place: int, program: ClientProgram) -> Any:
-    def play(numbers: Any, server: Any, clients: Any, weights: Any, totals: Any, seed: Any, number: Any) -> Any:
+def _phase(method: Structure, opening: bool, place: int, program: ClientProgram) -> Wrapped:
+    def play(
+        numbers: Numbers, server: State, clients: ClientArrays, weights: Leaf, totals: Totals, seed: Leaf, number: Leaf
+    ) -> PyTree:
         phase = rebuild(method, numbers).phases_in(opening)[place]
         keys = phase_keys(jax.random.key(seed), number, place)
         broadcast = phase.down(server)

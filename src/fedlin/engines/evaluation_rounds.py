@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fedlin.columns import column
 from fedlin.core import Array
 from fedlin.errors import ArgumentError
 from fedlin.problems.metrics import Evaluate, Metric, check_metrics
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 
 
@@ -29,7 +30,7 @@ class Evaluations:
     names: tuple[str, ...]
     every: int
     metrics: Mapping[str, Metric]
-    test: Any
+    test: Data
 
     def of(self, problem: Problem) -> Evaluate:
         """The function of a flat model of this problem; checked, but compiled when it is first called."""
@@ -41,7 +42,7 @@ class Evaluations:
         return bool(np.isfinite(value)) and (best is None or value > best.value)
 
 
-def plan_evaluations(metrics: Mapping[str, Metric] | None, test: Any, every: int) -> Evaluations | None:
+def plan_evaluations(metrics: Mapping[str, Metric] | None, test: Data, every: int) -> Evaluations | None:
     """What a user asked to be evaluated, checked; None where nothing was asked for."""
     if metrics is None and test is None:
         return None

@@ -97,6 +97,6 @@ def _some_distinct(numbers: jax.Array, size: int, key: Key) -> tuple[Scalar, jax
     fresh = jnp.diff(in_order, prepend=-1) != 0
     lot = jax.lax.bitcast_convert_type(jax.random.bits(key, numbers.shape, jnp.uint32), jnp.int32)
     lot = jnp.where(fresh, lot, np.iinfo(np.int32).max)
-    kept = fresh & (lot <= jnp.sort(lot)[size - 1])
-    to = jnp.where(kept, jnp.cumsum(kept, dtype=jnp.int32) - 1, size)
+    chosen = fresh & (lot <= jnp.sort(lot)[size - 1])
+    to = jnp.where(chosen, jnp.cumsum(chosen, dtype=jnp.int32) - 1, size)
     return jnp.sum(fresh, dtype=jnp.int32), jnp.zeros(size, jnp.int32).at[to].set(in_order, mode="drop")

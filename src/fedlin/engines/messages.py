@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import instance_of
-from fedlin.core import Algorithm, Message, Method, MethodPhase
+from fedlin.core import Algorithm, Message, Method, MethodPhase, PyTree
 from fedlin.engines.keys import phase_keys
 from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
 from fedlin.errors import ArgumentError
@@ -114,7 +114,7 @@ def _shapes(algorithm: Method, problem: Problem) -> RoundShapes:
 def _traced(
     algorithm: Method,
     program: ClientProgram,
-    tree: Any,
+    tree: PyTree,
     shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
     dim: int,
     dtype: np.dtype[Any],
@@ -122,8 +122,8 @@ def _traced(
     # Kept, since tracing costs milliseconds and the runs of a batch all ask the same.
     numbers = {} if algorithm.recipe is None else dict(algorithm.recipe.numbers)
     if algorithm.recipe is not None and None in numbers.values():  # shapes do not depend on it: any number will do
-        given = {name: 1.0 if value is None else value for name, value in numbers.items()}
-        algorithm = algorithm.recipe.with_numbers(given)
+        known = {name: 1.0 if value is None else value for name, value in numbers.items()}
+        algorithm = algorithm.recipe.with_numbers(known)
     own = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*shape) for shape in shapes])  # type: ignore[no-untyped-call]
     return trace_rounds(algorithm, program, own, dim, dtype)
 

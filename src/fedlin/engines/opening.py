@@ -1,7 +1,5 @@
 """Which rounds are played by the opening phases: the first, and those in which a method's coin falls."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,7 @@ from fedlin.precision import precision
 _BLOCK = 256  # rounds whose coins are thrown at once, for one program to serve any number of them
 
 
-def renews(seed: Key, round_index: Scalar, probability: Any) -> Scalar:
+def renews(seed: Key, round_index: Scalar, probability: Scalar | float) -> Scalar:
     """Whether the coin falls in this round; in one precision for every model, so that all sides see the same."""
     luck = jax.random.uniform(renewal_key(seed, round_index), (), jnp.float32)
     return luck < jnp.asarray(probability, jnp.float32)
@@ -40,6 +38,6 @@ def opening_rounds(algorithm: Method, seed: int, first: int, count: int, begun: 
 
 
 @jax.jit
-def _coins(seed: Any, first: Any, probability: Any) -> jax.Array:
+def _coins(seed: Key, first: Scalar | int, probability: Scalar | float) -> jax.Array:
     at = first + jnp.arange(_BLOCK, dtype=jnp.int32)
     return jax.vmap(lambda number: renews(jax.random.key(seed), number, probability))(at)

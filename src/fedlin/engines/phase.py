@@ -14,14 +14,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.core import Array, Central, Message, MethodPhase, Scalar, Vector
+from fedlin.core import Array, Central, Message, MethodPhase, PyTree, Scalar, Vector
 from fedlin.engines.keys import PhaseKeys
 from fedlin.engines.local import make_local
 from fedlin.layout import EVERYWHERE, each_client, sum_over_clients
 from fedlin.payloads import decode
 from fedlin.problems.objective import Data, Objective, Sampling
 
-State = Any  # a method's own pytree, of the server or of a client
+State = PyTree  # a method's own, of the server or of a client
 Leaf = Any  # an array of NumPy or JAX, concrete, traced or abstract
 A = TypeVar("A", jax.Array, Array)
 _AGGREGATE, _TAMPER = 0x7FFFFFFD, 0x7FFFFFFC  # keep these draws apart from those a method makes with the server's key

@@ -130,16 +130,16 @@ def plan(setting: config.PlanConfig, problem: Problem, rounds: int, tuned: float
     return Plan(tau, _number(setting.eta, tuned))
 
 
-def _number(given: float | str | None, tuned: float | None) -> float:
-    value = tuned if isinstance(given, str) else given
+def _number(setting: float | str | None, tuned: float | None) -> float:
+    value = tuned if isinstance(setting, str) else setting
     assert value is not None  # the model asks for one of eta and eta_bar, and tuning comes first
     return value
 
 
-def evaluate(text: str, known: Known, what: str, **given: Any) -> Any:
+def evaluate(text: str, known: Known, what: str, **options: Any) -> Any:
     """The value of `text`; a bare name is called without arguments, and a call may name known functions only.
 
-    `given` fills parameters of the outermost function that the text leaves open, where it has them.
+    `options` fills parameters of the outermost function that the text leaves open, where it has them.
 
     >>> from fedlin.compressors import top_k
     >>> from fedlin.links import innovation
@@ -152,10 +152,10 @@ def evaluate(text: str, known: Known, what: str, **given: Any) -> Any:
         raise _unreadable(text, what) from error
     if not isinstance(node, ast.Name | ast.Call):
         raise _unreadable(text, what)
-    return _call(node, known, what, text, given)
+    return _call(node, known, what, text, options)
 
 
-def _call(node: ast.expr, known: Known, what: str, text: str, given: Mapping[str, Any]) -> Any:
+def _call(node: ast.expr, known: Known, what: str, text: str, options: Mapping[str, Any]) -> Any:
     function, called = (node.func, node) if isinstance(node, ast.Call) else (node, None)
     if not isinstance(function, ast.Name):
         raise _unreadable(text, what)
@@ -163,14 +163,16 @@ def _call(node: ast.expr, known: Known, what: str, text: str, given: Mapping[str
         raise ArgumentError(unknown_name(what, function.id, known))
     if called is not None and any(keyword.arg is None for keyword in called.keywords):
         raise _unreadable(text, what)
-    positional = [_value(one, known, what, text) for one in called.args] if called else []
-    named = {str(one.arg): _value(one.value, known, what, text) for one in called.keywords} if called else {}
+    positional = [_value(argument, known, what, text) for argument in called.args] if called else []
+    named = (
+        {str(keyword.arg): _value(keyword.value, known, what, text) for keyword in called.keywords} if called else {}
+    )
     signature = inspect.signature(known[function.id])
-    open_ones = {name: value for name, value in given.items() if name in signature.parameters and name not in named}
+    open_ones = {name: value for name, value in options.items() if name in signature.parameters and name not in named}
     try:
         signature.bind(*positional, **named, **open_ones)
     except TypeError as error:
-        parameters = ", ".join(name for name in signature.parameters if name not in given)
+        parameters = ", ".join(name for name in signature.parameters if name not in options)
         raise ArgumentError(f"{text}: {error}; {function.id} takes ({parameters}).") from error
     return known[function.id](*positional, **named, **open_ones)
 

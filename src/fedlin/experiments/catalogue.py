@@ -47,7 +47,7 @@ def _entries(known: Mapping[str, Callable[..., Any]]) -> list[CatalogueEntry]:
     return [_entry(name, function, function) for name, function in known.items()]
 
 
-def _entry(name: str, function: Callable[..., Any], described: Any) -> CatalogueEntry:
+def _entry(name: str, function: Callable[..., Any], described: object) -> CatalogueEntry:
     text = inspect.getdoc(described) or ""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if not part.lstrip().startswith(">>>")]
     cited = next((part for part in paragraphs[1:] if YEAR.search(part)), "")

@@ -1,18 +1,19 @@
 """A table of a file checked against its model; an error names every wrong key in the file's own terms."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from fedlin.checks import unknown_name
 from fedlin.errors import ArgumentError
-from fedlin.experiments.config import Section
+from fedlin.experiments.config import Section, TomlTable
 
 S = TypeVar("S", bound=Section)
 
 
-def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) -> S:
+def checked(model: type[S], raw: TomlTable, path: tuple[str, ...] = ()) -> S:
     """`raw` as the model, or an error that names every key that is wrong, what it holds and what is allowed.
 
     >>> from fedlin.experiments.config import SpreadConfig
@@ -25,11 +26,11 @@ def checked(model: type[S], raw: Mapping[str, Any], path: tuple[str, ...] = ()) 
     try:
         return model.model_validate(dict(raw))
     except ValidationError as error:
-        lines = dict.fromkeys(_line(model, one, path) for one in error.errors())
+        lines = dict.fromkeys(_line(model, problem, path) for problem in error.errors())
         raise ArgumentError("\n".join(lines)) from error
 
 
-def _line(model: type[Section], error: Any, path: tuple[str, ...]) -> str:
+def _line(model: type[Section], error: ErrorDetails, path: tuple[str, ...]) -> str:
     owner, field, keys = _locate(model, error["loc"])
     where = ".".join((*path, *keys))
     if error["type"] == "extra_forbidden" and field is None:
@@ -43,9 +44,11 @@ def _line(model: type[Section], error: Any, path: tuple[str, ...]) -> str:
     return f"{where} = {error['input']!r} is not allowed: give {_allowed(field) or error['msg']}."
 
 
-def _locate(model: type[Section], loc: tuple[int | str, ...]) -> tuple[type[Section], Any, tuple[str, ...]]:
+def _locate(
+    model: type[Section], loc: tuple[int | str, ...]
+) -> tuple[type[Section], FieldInfo | None, tuple[str, ...]]:
     """The table, the field and the keys an error is about; what Pydantic adds for its unions is left out."""
-    field: Any = None
+    field: FieldInfo | None = None
     keys: tuple[str, ...] = ()
     for part in loc:
         fields = model.model_fields
@@ -68,11 +71,11 @@ def _kinds(annotation: Any) -> list[Any]:
     return [kind for kind in plain if kind is not type(None)]
 
 
-def _is_section(kind: Any) -> bool:
+def _is_section(kind: object) -> TypeGuard[type[Section]]:
     return isinstance(kind, type) and issubclass(kind, Section)
 
 
-def _allowed(field: Any) -> str:
+def _allowed(field: FieldInfo | None) -> str:
     """The description, which stands on the field or on the member of its union."""
     if field is None:
         return "a table"

@@ -66,7 +66,7 @@ def client_data(setting: config.RowsConfig) -> ClientData:
     )
 
 
-def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: Any) -> ClientData:
+def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: str | Path) -> ClientData:
     if source.dim is not None:
         raise DataError(f"dim = {source.dim} is for LIBSVM files as they are: leave it or prepare out.")
     table = with_labels(data.read_table(path, label=source.label, client=source.client, missing=source.missing))

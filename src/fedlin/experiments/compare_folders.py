@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedlin.comparison import Comparison, compare, costs_csv
 from fedlin.errors import ArgumentError
 from fedlin.experiments.build_method import algorithm
 from fedlin.experiments.compare_tests import client_table, held_out_figure, held_out_table
 from fedlin.experiments.planned_runs import PlannedRun
-from fedlin.experiments.run_folder import RunFolder
+from fedlin.experiments.run_folder import Facts, RunFolder
 from fedlin.privacy import promise
 from fedlin.report.comparison_page import Chapter, write_comparison
 from fedlin.report.figure import Figure
@@ -109,13 +109,13 @@ def _kind(planned: PlannedRun) -> str:
     return planned.problem.kind.replace("_", " ")
 
 
-def _preparation(known: Mapping[str, Any]) -> tuple[TextTable, ...]:
+def _preparation(known: Facts) -> tuple[TextTable, ...]:
     """What was done with the columns of a table, and what was noticed."""
     notes = tuple((note,) for note in known.get("notes", ()))
     return (TextTable("How the table was read and prepared", ("",), notes),) if notes else ()
 
 
-def _rows(known: Mapping[str, Any]) -> tuple[TextTable, ...]:
+def _rows(known: Facts) -> tuple[TextTable, ...]:
     """How many rows of each label a client has, where the rows come from data."""
     if "rows" not in known:
         return ()
@@ -147,7 +147,7 @@ def _tuning(methods: dict[str, list[FinishedRun]]) -> tuple[TextTable, ...]:
     return (TextTable("Step sizes, tuned by one rule for all", heads, tuple(rows)),) if rows else ()
 
 
-def _privacy(methods: dict[str, list[FinishedRun]], known: Mapping[str, Any]) -> tuple[TextTable, ...]:
+def _privacy(methods: dict[str, list[FinishedRun]], known: Facts) -> tuple[TextTable, ...]:
     """What each method promises its clients, where any does."""
     rows = []
     for method, (run, *_) in methods.items():

@@ -21,11 +21,11 @@ def held_out_table(reports: Reports) -> TextTable:
     heads = ("method", "metric", "all rows", "worst client", "median client")
     rows = []
     for method, seeds in reports.items():
-        metrics = [one["metrics"] for one in seeds]
+        metrics = [report["metrics"] for report in seeds]
         for name in metrics[0]:
             if not name.endswith(ENDINGS):
-                shown = [name, *(f"{name}{ending}" for ending in ENDINGS)]
-                values = (np.median([found.get(key, np.nan) for found in metrics]) for key in shown)
+                keys = [name, *(f"{name}{ending}" for ending in ENDINGS)]
+                values = (np.median([one_seed.get(key, np.nan) for one_seed in metrics]) for key in keys)
                 rows.append((method, column(name).title, *map(_write, values)))
     return TextTable("On rows nobody learned from", heads, tuple(rows))
 
@@ -36,7 +36,7 @@ def client_table(reports: Reports) -> TextTable:
     name = _main(reports)
     clients = next(iter(first.values()))
     rows = [
-        (client, f"{clients[client]['rows']:,}", *(_write(found[client][name]) for found in first.values()))
+        (client, f"{clients[client]['rows']:,}", *(_write(values[client][name]) for values in first.values()))
         for client in clients
     ]
     return TextTable(f"{column(name).title.capitalize()} by client", ("client", "test rows", *first), tuple(rows))
@@ -57,14 +57,14 @@ def held_out_figure(results: Mapping[str, Sequence[Result]], reports: Reports) -
         if name in metrics
     ]
     name = _main(reports)
-    points = {method: [(one["rows"], one[name]) for one in seeds[0]["clients"].values()]
+    points = {method: [(client["rows"], client[name]) for client in seeds[0]["clients"].values()]
               for method, seeds in reports.items()}  # fmt: skip
     panels.append(
         Panel(
             f"{column(name).title.capitalize()} of every client",
             "test rows of the client",
             column(name).label,
-            tuple(_points(method, found) for method, found in points.items()),
+            tuple(_points(method, values) for method, values in points.items()),
             xscale="log",
             yscale="linear",
         )
@@ -72,7 +72,7 @@ def held_out_figure(results: Mapping[str, Sequence[Result]], reports: Reports) -
     calibrated = {method: seeds[0]["calibration"] for method, seeds in reports.items() if seeds[0]["calibration"]}
     if calibrated:
         lines = [
-            Curve(method, *np.array([(one["stated"], one["happened"]) for one in bins]).T)
+            Curve(method, *np.array([(group["stated"], group["happened"]) for group in bins]).T)
             for method, bins in calibrated.items()
         ]
         diagonal = Curve("as stated", np.array([0.0, 1.0]), np.array([0.0, 1.0]), kind="theory")
@@ -80,8 +80,8 @@ def held_out_figure(results: Mapping[str, Sequence[Result]], reports: Reports) -
     return Figure("test", "On rows nobody learned from", tuple(panels))
 
 
-def _points(method: str, found: Sequence[tuple[float, float]]) -> Curve:
-    x, y = np.array(sorted(found), np.float64).T
+def _points(method: str, values: Sequence[tuple[float, float]]) -> Curve:
+    x, y = np.array(sorted(values), np.float64).T
     return Curve(method, x, y, kind="points")
 
 

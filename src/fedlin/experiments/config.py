@@ -4,6 +4,7 @@ A key's description finishes the sentence "give ..." in an error. Lists that mea
 models see them (see `grid`), so each describes a single run.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
@@ -21,12 +22,13 @@ Positive = Annotated[float, Field(gt=0, description="a finite number above 0")]
 Nonnegative = Annotated[float, Field(ge=0, description="a finite number of at least 0")]
 Share = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1], the share of clients in a round")]
 Path = Annotated[str, Field(min_length=1, description="the path of a file, as text")]
+TomlTable = Mapping[str, Any]  # of an experiment's or a federation's file, as read
 Tracked = Literal["tensorboard", "mlflow", "wandb"]
 METRICS = ("accuracy", "explained")  # on rows held out: of classes, and of numbers or counts
 _MEASURES = " or ".join(f'"{name}"' for name in MEASURES)
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
@@ -162,11 +164,11 @@ class TestConfig(Section):
     seed: Seed = 0
 
 
-def _mode(value: Any) -> Any:
+def _mode(value: object) -> object:
     return {"mode": value} if isinstance(value, str) else value
 
 
-def _share(value: Any) -> Any:
+def _share(value: object) -> object:
     return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -320,7 +322,9 @@ class PlanConfig(Section):
 
 
 _Finite = Annotated[float, Field(description="a finite number")]
-_limits: dict[str, Any] = {one.name: ((Positive if one.positive else _Finite) | None, None) for one in MEASURED}
+_limits: dict[str, Any] = {
+    quantity.name: ((Positive if quantity.positive else _Finite) | None, None) for quantity in MEASURED
+}
 _limits |= dict.fromkeys(METRICS, (_Finite | None, None))
 # When a run may end early: one key for every measure, and for every metric on rows held out.
 StopConfig: Any = create_model("StopConfig", __base__=Section, **_limits)

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedlin.experiments.prepare import PreparedRun, first_seeds, own_code
-from fedlin.experiments.run_folder import RunFolder
+from fedlin.experiments.run_folder import Facts, RunFolder
 from fedlin.experiments.work_units import WorkUnits
 from fedlin.experiments.workers import Workers, share_out
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 Say = Callable[[str], None]
 
@@ -46,9 +49,9 @@ def execute(
     folder.write_tables()
 
 
-def _facts(prepared: list[PreparedRun]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _facts(prepared: list[PreparedRun]) -> tuple[dict[str, Facts], dict[str, "Canvas"]]:
     """Facts of every problem, by what the file says of it, and pictures of how rows were dealt, by file name."""
-    facts: dict[str, dict[str, Any]] = {}
+    facts: dict[str, Facts] = {}
     pictures = {}
     for run in prepared:
         key, rows = run.planned.problem_key, run.built.rows

@@ -2,15 +2,14 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedlin.checks import file_name
 from fedlin.errors import ArgumentError, DataError, FedLinError
 from fedlin.experiments import config
 from fedlin.experiments.check_config import checked
+from fedlin.experiments.config import TomlTable
 from fedlin.experiments.own_code import place_of
 from fedlin.experiments.planned_runs import PlannedRun, planned_runs
 
@@ -55,14 +54,14 @@ def load(path: str | Path, *, rounds: int | None = None, stored: bool = False) -
         raise type(error)("\n".join(f"{source}: {line}" for line in str(error).split("\n"))) from error
 
 
-def _with_absolute_paths(raw: Mapping[str, Any], home: Path, within: str = "") -> dict[str, Any]:
+def _with_absolute_paths(raw: TomlTable, home: Path, within: str = "") -> TomlTable:
     """The table with every `file` and `python` made absolute, so that it means the same from any folder."""
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     for key, value in raw.items():
         if isinstance(value, dict):
             table[key] = _with_absolute_paths(value, home, key)
         elif isinstance(value, list) and key == "algorithm":
-            table[key] = [_with_absolute_paths(one, home) if isinstance(one, dict) else one for one in value]
+            table[key] = [_with_absolute_paths(entry, home) if isinstance(entry, dict) else entry for entry in value]
         elif isinstance(value, str) and (key == "python" or within == "metrics"):
             path, name = place_of(value)
             table[key] = f"{located(path, home)}:{name}"

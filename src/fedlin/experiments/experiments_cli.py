@@ -147,7 +147,11 @@ def _show(
     compared = compare_folders(folders)
     page = compared.write(home, title, footer, pictures)
     if as_json:
-        costs = [{"setting": one.title, **cost.as_dict()} for one in compared.comparisons for cost in one.costs]
+        costs = [
+            {"setting": comparison.title, **cost.as_dict()}
+            for comparison in compared.comparisons
+            for cost in comparison.costs
+        ]
         typer.echo(json.dumps({"report": str(page), "costs": costs}, indent=2, ensure_ascii=False))
         return
     console = Console()

@@ -1,6 +1,6 @@
 """The runs an experiment consists of: every combination of its grids, each checked as a file of its own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -9,6 +9,7 @@ from fedlin.checks import unknown_name
 from fedlin.errors import ArgumentError
 from fedlin.experiments import config
 from fedlin.experiments.check_config import checked
+from fedlin.experiments.config import TomlTable
 
 Grid = dict[str, Any]
 Place = tuple[str, ...]
@@ -96,7 +97,7 @@ def planned_runs(experiment: config.ExperimentConfig) -> list[PlannedRun]:
     return runs
 
 
-def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Grid]]:
+def _problems(raw: TomlTable) -> Iterator[tuple[config.OracleConfig, Grid]]:
     for cell, grid in cells(raw, ("problem",)):
         kind = cell.get("kind", "python" if "python" in cell else None)
         if kind is None:
@@ -106,8 +107,8 @@ def _problems(raw: Mapping[str, Any]) -> Iterator[tuple[config.OracleConfig, Gri
         yield checked(config.PROBLEMS[kind], cell, ("problem",)), grid
 
 
-def _shares(given: Any) -> Iterator[tuple[float, Grid]]:
-    for cell, grid in cells({"participation": given}, ()):
+def _shares(share: object) -> Iterator[tuple[float, Grid]]:
+    for cell, grid in cells({"participation": share}, ()):
         yield checked(config.ParticipationConfig, cell).participation, grid
 
 
@@ -137,16 +138,16 @@ def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
                 yield _Variant(checked_plan, head.method, cell, label, grid, aggregate)
 
 
-def _plans(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[Grid, Grid]]:
+def _plans(shared: TomlTable, own: TomlTable) -> Iterator[tuple[Grid, Grid]]:
     """An algorithm's plan in front of the plan of all; one way to give a step size puts the other away."""
     hidden = {*own, *(STEP_SIZES if own.keys() & STEP_SIZES else ())}
-    kept = {key: value for key, value in shared.items() if key not in hidden}
-    for cell, grid in cells(kept, ("plan",)):
+    visible = {key: value for key, value in shared.items() if key not in hidden}
+    for cell, grid in cells(visible, ("plan",)):
         for own_cell, own_grid in cells(own, ("algorithm", "plan")):
             yield {**cell, **own_cell}, {**grid, **own_grid}
 
 
-def _label(head: config.AlgorithmConfig, arguments: Mapping[str, Any], grid: Grid) -> str:
+def _label(head: config.AlgorithmConfig, arguments: TomlTable, grid: Grid) -> str:
     """The label, or the method with its arguments; then what came from lists and is not in it yet."""
     listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
     name = head.name or head.python.rpartition(":")[2]
@@ -156,7 +157,7 @@ def _label(head: config.AlgorithmConfig, arguments: Mapping[str, Any], grid: Gri
 
 
 def _refuse_namesakes(runs: Sequence[PlannedRun]) -> None:
-    names: set[tuple[Any, ...]] = set()
+    names: set[tuple[str, str, int]] = set()
     for run in runs:
         name = (run.label, repr(run.setting), run.seed)
         if name in names:
@@ -164,7 +165,7 @@ def _refuse_namesakes(runs: Sequence[PlannedRun]) -> None:
         names.add(name)
 
 
-def _lists(raw: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, list[Any]]]:
+def _lists(raw: TomlTable, path: Place = ()) -> Iterator[tuple[Place, list[Any]]]:
     """The lists of a table and of the tables in it, with their places.
 
     >>> list(_lists({"l2": [0.1, 0.2], "partition": {"alpha": [1.0]}}, ("problem",)))
@@ -181,7 +182,7 @@ def _lists(raw: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, li
             yield here, value
 
 
-def cells(raw: Mapping[str, Any], path: Place) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def cells(raw: TomlTable, path: Place) -> Iterator[tuple[Grid, Grid]]:
     """Every combination: the table with single values, and those that came from a list by their place.
 
     >>> [grid for _, grid in cells({"l2": [0.1, 0.2], "seed": 3}, ("problem",))]
@@ -189,12 +190,12 @@ def cells(raw: Mapping[str, Any], path: Place) -> Iterator[tuple[dict[str, Any],
     """
     choices = list(_lists(raw, path))
     for values in product(*(values for _, values in choices)):
-        cell: dict[str, Any] = dict(raw)
+        cell: Grid = dict(raw)
         for (place, _), value in zip(choices, values, strict=True):
             cell = _replaced(cell, place[len(path) :], value)
         yield cell, {".".join(place): value for (place, _), value in zip(choices, values, strict=True)}
 
 
-def _replaced(raw: Mapping[str, Any], place: Place, value: Any) -> dict[str, Any]:
+def _replaced(raw: TomlTable, place: Place, value: object) -> Grid:
     key, *rest = place
     return {**raw, key: _replaced(raw[key], tuple(rest), value) if rest else value}

@@ -26,7 +26,7 @@ import tomli_w
 
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import ArgumentError
-from fedlin.experiments.config import TuningConfig
+from fedlin.experiments.config import TomlTable, TuningConfig
 from fedlin.experiments.experiment_file import ExperimentFile, load
 from fedlin.experiments.planned_runs import PlannedRun
 from fedlin.result import Result
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Canvas
 
+Facts = dict[str, Any]  # what is stored of a problem
 CONFIG = "experiment.toml"
 PACKAGES = ("fedlin", "jax", "jaxlib", "numpy", "scipy")
 
@@ -80,7 +81,7 @@ class RunFolder:
             )
             raise ArgumentError(f"{self.path} is of another experiment: {changes}. Start a new one by --out.")
 
-    def begin(self, facts: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> None:
+    def begin(self, facts: Mapping[str, Facts], code: Mapping[str, str]) -> None:
         """Note the session, the problems and the user's own code; refuse what is not that of the earlier sessions."""
         known_code = self._json("code.json") or {}
         for name, content in known_code.items():
@@ -101,7 +102,7 @@ class RunFolder:
             self._write_json("code.json", code)
         self._write_json("environment.json", [*(self._json("environment.json") or []), environment(self.file.source)])
 
-    def facts(self, run: PlannedRun) -> dict[str, Any]:
+    def facts(self, run: PlannedRun) -> Facts:
         """What is known of a run's problem."""
         known = self._json("problems.json") or {}
         return dict(known.get(run.problem_key, {}))
@@ -131,7 +132,7 @@ class RunFolder:
         """What a run's model does on the rows held out, or None."""
         return self._json(f"runs/{run.name}.json")
 
-    def store_held_out(self, run: PlannedRun, report: Any) -> None:
+    def store_held_out(self, run: PlannedRun, report: Mapping[str, object]) -> None:
         """Keep what a run's model does on the rows held out."""
         self._write_json(f"runs/{run.name}.json", report)
 
@@ -145,7 +146,7 @@ class RunFolder:
         """The step sizes tried for a run, or None."""
         return self._json(f"tuning/{run.name}.json")
 
-    def store_tuning(self, run: PlannedRun, tried: Any) -> None:
+    def store_tuning(self, run: PlannedRun, tried: Mapping[str, object]) -> None:
         """Keep the step sizes tried for a run and those that differ from it in their seed only."""
         self._write_json(f"tuning/{run.name}.json", tried)
 
@@ -179,11 +180,11 @@ class RunFolder:
         except FileNotFoundError:
             return None
 
-    def _write_json(self, name: str, content: Any) -> None:
+    def _write_json(self, name: str, content: object) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def resolved(file: ExperimentFile) -> dict[str, Any]:
+def resolved(file: ExperimentFile) -> TomlTable:
     """The experiment as a table with defaults filled in; lists stay lists, so that it gives the same runs."""
     experiment = file.experiment
     table = experiment.model_dump(exclude_none=True)
@@ -196,26 +197,26 @@ def resolved(file: ExperimentFile) -> dict[str, Any]:
     return table
 
 
-def _under(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _under(defaults: TomlTable, settings: TomlTable) -> dict[str, object]:
     return {
-        key: _under(value, given[key])
-        if isinstance(value, dict) and isinstance(given.get(key), dict)
-        else given.get(key, value)
-        for key, value in {**defaults, **given}.items()
+        key: _under(value, settings[key])
+        if isinstance(value, dict) and isinstance(settings.get(key), dict)
+        else settings.get(key, value)
+        for key, value in {**defaults, **settings}.items()
     }
 
 
-def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(table: TomlTable, path: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in table.items():
         if key == "algorithm" and not path:
-            value = {f"[{position}]": one for position, one in enumerate(value)}
+            value = {f"[{position}]": entry for position, entry in enumerate(value)}
         here = f"{path}{'' if not path or key.startswith('[') else '.'}{key}"
         flat |= _flat(value, here) if isinstance(value, dict) else {here: value}
     return flat
 
 
-def _shown(table: Mapping[str, Any], key: str) -> str:
+def _shown(table: Mapping[str, object], key: str) -> str:
     return repr(table[key]) if key in table else "not given"
 
 
@@ -230,7 +231,7 @@ def _labelled(run: PlannedRun, rows: "pd.DataFrame") -> "pd.DataFrame":
     return rows.assign(**front)[[*front, *rows.columns]]
 
 
-def environment(source: Path) -> dict[str, Any]:
+def environment(source: Path) -> dict[str, object]:
     """The facts of this process; the commit is that of the repository the experiment's file lies in, if any."""
     import jax
 

@@ -156,10 +156,10 @@ def search(
     order = _order(trials)
     if halve:
         for keep, share in ((FEW, SECOND), (2, LAST)):
-            kept, count = sorted(order[:keep]), max(SHORT, rounds // share)
+            remaining, count = sorted(order[:keep]), max(SHORT, rounds // share)
             if count > look:
-                play(kept, count)
-            order = _order({place: trials[place] for place in kept})
+                play(remaining, count)
+            order = _order({place: trials[place] for place in remaining})
     best = order[0]
     return Tuned(trials[best].value, best in (low, high), tuple(trials[place] for place in sorted(trials)))
 

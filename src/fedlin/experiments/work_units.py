@@ -106,10 +106,10 @@ class WorkUnits:
         metrics = run.built.held_out
         if metrics is None:
             return result
-        kept = None if result.status == "diverged" else result.kept_iterates
+        iterates = None if result.status == "diverged" else result.kept_iterates
         looked = np.flatnonzero(~np.isnan(result.columns[next(iter(run.built.metrics or ()))]))
-        rounds = np.array([result.rounds]) if kept is None else looked
-        models = result.x[None] if kept is None else kept[rounds]
+        rounds = np.array([result.rounds]) if iterates is None else looked
+        models = result.x[None] if iterates is None else iterates[rounds]
         self.folder.store_held_out(run.planned, asdict(metrics.report(result.x)))
         columns = metrics.columns(models, rounds, result.rounds + 1)
         return replace(result, kept_iterates=None).with_columns(**{**columns, **result.columns})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SAMPLES, ROUNDS = 200, 300
-TARGET = "1e-8"  # as it is told
+TARGET = "1e-8"  # as the page writes it
 FAR = 1e3  # a curve this many times above its start is cut, so that the others can still be seen
 GREY, FAINT = "#808080", "rgba(128,128,128,0.25)"  # of text and lines that light and dark pages both show
 

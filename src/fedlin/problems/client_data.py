@@ -1,7 +1,6 @@
 """Clients' data as a user gives it, stacked along one axis of clients and checked on the way."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -9,9 +8,10 @@ import numpy as np
 from fedlin.checks import all_finite, shape_of
 from fedlin.core import Array
 from fedlin.errors import DataError
+from fedlin.problems.objective import Data
 
 
-def stack_clients(data: Any) -> tuple[Any, bool]:
+def stack_clients(data: Data) -> tuple[Data, bool]:
     """Arrays with a leading client axis, and whether they are padded.
 
     `data` is a pytree of such arrays, or a list with one pytree a client. Where clients differ in length, all are
@@ -31,7 +31,7 @@ def stack_clients(data: Any) -> tuple[Any, bool]:
     return stacked, padded
 
 
-def count_rows_of(batch: Any) -> int:
+def count_rows_of(batch: Data) -> int:
     """How many rows the arrays of a client have."""
     lengths = {int(np.shape(leaf)[0]) for leaf in jax.tree.leaves(batch) if np.ndim(leaf) > 0}
     if len(lengths) != 1:
@@ -39,7 +39,7 @@ def count_rows_of(batch: Any) -> int:
     return lengths.pop()
 
 
-def _check_stacked(data: Any) -> None:
+def _check_stacked(data: Data) -> None:
     lengths = {shape_of("data", leaf, DataError)[:1] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or lengths <= {(), (0,)}:
         raise DataError(
@@ -48,7 +48,7 @@ def _check_stacked(data: Any) -> None:
         )
 
 
-def _stack(clients: Sequence[Any]) -> tuple[Any, bool]:
+def _stack(clients: Sequence[Data]) -> tuple[Data, bool]:
     if not clients:
         raise DataError("data has no clients: give at least one.")
     structures = {jax.tree.structure(client) for client in clients}

@@ -69,8 +69,8 @@ def _convolution(how: Convolution) -> Callable[[Array, Array], Array]:
     def forward(images: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
         return convolution(images, kernel), (images, kernel)
 
-    def backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-        images, kernel = kept
+    def backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+        images, kernel = residuals
         to_images, to_kernel = _to_images(how, images.shape), _to_kernel(how, kernel.shape)
         return to_images(kernel, slope).astype(images.dtype), to_kernel(images, slope).astype(kernel.dtype)
 
@@ -231,8 +231,8 @@ def _largest_forward(array: Array, size: Shape) -> tuple[Array, tuple[Array, Arr
     return largest, (array, largest)
 
 
-def _largest_backward(size: Shape, kept: tuple[Array, Array], slope: Array) -> tuple[Array]:
-    array, largest = kept
+def _largest_backward(size: Shape, residuals: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    array, largest = residuals
     windows = _windows(array, size)
     taken = jnp.zeros(largest.shape, bool)
     parts = []

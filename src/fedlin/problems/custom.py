@@ -15,7 +15,8 @@ from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
-from fedlin.problems.packed import pack
+from fedlin.problems.objective import Data
+from fedlin.problems.packed import PackedRows, pack
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.problems.survey import Optimum
 
@@ -32,7 +33,7 @@ class Known(NamedTuple):
 class Custom(Problem):
     """Clients whose loss is a user's function; `params(x)` turns a flat model back into the user's pytree."""
 
-    def __init__(self, form: LossForm, start: Array, data: Any, known: Known) -> None:
+    def __init__(self, form: LossForm, start: Array, data: Data, known: Known) -> None:
         self._form, self._known = form, known
         self._functions = flat_loss(form)
         clients = jax.tree.leaves(data)[0].shape[0]
@@ -87,7 +88,7 @@ class Custom(Problem):
         with compute_in(self.dtype):
             return Optimum(x, np.asarray(self._sums(x)[0]))
 
-    def pack(self, parts: int) -> Any:
+    def pack(self, parts: int) -> PackedRows | None:
         if not self._form.padded or self._form.draws:
             return None
         rows, weight = self.data
@@ -108,7 +109,7 @@ class Custom(Problem):
 def from_loss(
     loss: Loss,
     params: Params,
-    data: Any,
+    data: Data,
     *,
     smoothness: float | None = None,
     strong_convexity: float | None = None,
@@ -180,11 +181,11 @@ def from_loss(
     named = tuple(Leaf(name, leaf.shape, leaf.dtype.str) for name, leaf in zip(chosen, leaves, strict=True))
     start = np.concatenate([np.ravel(leaf) for leaf in leaves])
     with compute_in(dtype):
-        kept = Frozen(jax.device_put(frozen)) if frozen else None
-        form = LossForm(loss, tree, named, padded, draws, quiet, precision, kept)
-        given = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
-        form = form._replace(by_row=_is_by_row(form, params, given))
-        problem = Custom(form, start, given, known)
+        constants = Frozen(jax.device_put(frozen)) if frozen else None
+        form = LossForm(loss, tree, named, padded, draws, quiet, precision, constants)
+        placed = jax.tree.map(lambda leaf: _as(leaf, dtype), stacked)
+        form = form._replace(by_row=_is_by_row(form, params, placed))
+        problem = Custom(form, start, placed, known)
         if minimizer is not None:
             problem.check_point(minimizer, "minimizer")
         if padded and quiet and not form.by_row:
@@ -211,13 +212,13 @@ def _known(
     return known
 
 
-def _as(leaf: Any, dtype: np.dtype[Any]) -> Array:
+def _as(leaf: ArrayLike, dtype: np.dtype[Any]) -> Array:
     # A float32 model stays float32 whatever the data came in; whole numbers (labels, tokens) are left alone.
     array = np.asarray(leaf)
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
 
 
-def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
+def _is_by_row(form: LossForm, params: Params, data: Data) -> bool:
     """Whether the loss is one number for each row of a batch; refused is what is neither that nor one number."""
     rows = jax.tree.map(lambda leaf: leaf[0], data[0] if form.padded else data)
     key = (jax.random.key(0),) if form.draws else ()
@@ -232,8 +233,8 @@ def _is_by_row(form: LossForm, params: Params, data: Any) -> bool:
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(rows) if np.ndim(leaf) > 0}
     by_row = len(lengths) == 1 and shape == (*lengths,)  # data without rows of one number have no loss of each
     if not (shape == () or by_row) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        what = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
-        raise DataError(f"the loss of a batch is {what}: give one float, a mean over rows, or one for each row.")
+        returned = f"{type(value).__name__}" if shape is None else f"an array of shape {shape} and type {dtype}"
+        raise DataError(f"the loss of a batch is {returned}: give one float, a mean over rows, or one for each row.")
     return by_row
 
 

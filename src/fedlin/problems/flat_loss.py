@@ -4,20 +4,21 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import PyTreeDef
 
-from fedlin.core import Key, Scalar, Vector
+from fedlin.core import Key, PyTree, Scalar, Vector
 from fedlin.errors import ArgumentError
 from fedlin.problems.objective import Data, Objective, Sampling, Slope
 from fedlin.problems.packed import PackedRows, sum_over_packed
 from fedlin.problems.substitution import with_fast_convolutions
 
-Params = Any
-Batch = Any
+Params = PyTree
+Batch = PyTree
 Parts = tuple[jax.Array, ...]  # the arrays of the parameters in the precision of a flat model, in its order
 Loss = Callable[..., Scalar]  # (params, batch) or (params, batch, key)
 PRECISIONS = ("highest", "tf32", "bfloat16")
@@ -43,7 +44,7 @@ class LossForm(NamedTuple):
     """Everything that fixes the functions of a loss; equal ones share their programs."""
 
     loss: Loss
-    tree: Any  # the structure of the parameters
+    tree: PyTreeDef  # the structure of the parameters
     leaves: tuple[Leaf, ...]  # those that are learned
     padded: bool  # whether a client's data is its rows, some of them padding, and their weights
     draws: bool = False  # whether the loss takes a key
@@ -209,17 +210,17 @@ def sampling_of(form: LossForm) -> Sampling | None:
     return flat_loss(form).sampling
 
 
-def _products(precision: str | None) -> AbstractContextManager[Any]:
+def _products(precision: str | None) -> AbstractContextManager[None]:
     """A context in which matrix products and convolutions have this precision."""
     if precision is None or precision == "bfloat16":
         return nullcontext()
-    context: AbstractContextManager[Any] = jax.default_matmul_precision(
+    context: AbstractContextManager[None] = jax.default_matmul_precision(
         "tensorfloat32" if precision == "tf32" else "highest"
     )
     return context
 
 
-def _shortened(tree: Any) -> Any:
+def _shortened(tree: PyTree) -> PyTree:
     """Floats as bfloat16; what is learned stays as it is, and so do the gradients' sums."""
     return jax.tree.map(
         lambda leaf: leaf.astype(jnp.bfloat16) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, tree

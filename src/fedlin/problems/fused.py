@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedlin.core import Scalar, Vector
+from fedlin.core import Matrix, Scalar, Vector
 from fedlin.problems.objective import Descent
 from fedlin.problems.rows import Sheet
+
+Reference = Any  # to an array in the memory of the device, within a kernel
 
 
 class Model(NamedTuple):
@@ -91,11 +93,11 @@ def run_kernel(model: Model, tile: Tile, sheet: Sheet, work: Descent, interpret:
     return result
 
 
-def launch(kernel: Callable[..., None], like: Vector, warps: int, interpret: bool) -> Callable[..., Any]:
+def launch(kernel: Callable[..., None], like: Vector, warps: int, interpret: bool) -> Callable[..., Vector]:
     """`kernel` as a function whose result looks like `like`."""
     from jax.experimental import pallas
 
-    call: Callable[..., Any] = pallas.pallas_call(
+    call: Callable[..., Vector] = pallas.pallas_call(
         kernel,
         jax.typeof(like),
         compiler_params=triton().CompilerParams(num_warps=warps, num_stages=1),
@@ -108,13 +110,13 @@ def _kernel(
     model: Model,
     tile: Tile,
     fma: Callable[..., Vector],
-    X: Any,
-    y: Any,
-    numbers: Any,
-    push: Any,
-    steps: Any,
-    start: Any,
-    out: Any,
+    X: Reference,
+    y: Reference,
+    numbers: Reference,
+    push: Reference,
+    steps: Reference,
+    start: Reference,
+    out: Reference,
 ) -> None:
     (samples, features), classes = X.shape, model.classes
     rows = [at + jnp.arange(tile.rows) for at in range(0, samples, tile.rows)]
@@ -124,7 +126,7 @@ def _kernel(
     if model.signed:
         tiles = [[part * label[:, None] for part in row] for row, label in zip(tiles, labels, strict=True)]
 
-    def load_model(array: Any) -> list[list[Vector]]:
+    def load_model(array: Reference) -> list[list[Vector]]:
         return [[load(array, c * classes + k, c < features) for c in columns] for k in range(classes)]
 
     keep, scale, pushes = numbers[0], numbers[1], load_model(push)
@@ -177,15 +179,17 @@ def _exact(a: Vector, b: Vector, c: Vector) -> Vector:
     return fused
 
 
-def load(array: Any, index: Any, inside: Any) -> Any:
+def load(array: Reference, index: Vector, inside: Vector) -> Vector:
     """The entries at `index`, zero where it is not `inside`."""
-    return triton().load(array.at[index], mask=inside, other=0)
+    entries: Vector = triton().load(array.at[index], mask=inside, other=0)
+    return entries
 
 
-def _load_tile(X: Any, row: Any, column: Any) -> Any:
+def _load_tile(X: Reference, row: Vector, column: Vector) -> Matrix:
     shape = (row.size, column.size)
     i, j = jnp.broadcast_to(row[:, None], shape), jnp.broadcast_to(column[None, :], shape)
-    return triton().load(X.at[i, j], mask=(i < X.shape[0]) & (j < X.shape[1]), other=0)
+    tile: Matrix = triton().load(X.at[i, j], mask=(i < X.shape[0]) & (j < X.shape[1]), other=0)
+    return tile
 
 
 def triton() -> Any:

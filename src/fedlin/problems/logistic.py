@@ -1,6 +1,6 @@
 """Logistic regression: f_i(x) = mean or sum over rows of log(1 + exp(-y aᵀx)) + (l2/2)‖x‖² + λ Σ_j x_j²/(1 + x_j²)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
-from fedlin.problems.objective import Objective, prox_by_newton
+from fedlin.problems.objective import Data, Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
     RowPart,
@@ -153,7 +153,7 @@ class Logistic(Problem):
         def grad(x: Array) -> Array:
             return np.asarray(l2 * x - (weight * expit(-(X @ x))) @ X)
 
-        def curvature(x: Array) -> Any:
+        def curvature(x: Array) -> Callable[[Array], Array]:
             margin = X @ x
             bend = weight * expit(margin) * expit(-margin)
             return lambda v: l2 * v + (bend * (X @ v)) @ X
@@ -166,7 +166,7 @@ class Logistic(Problem):
             )
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
-    def pack(self, parts: int) -> Any:
+    def pack(self, parts: int) -> Data | None:
         packed = pack_sheet(self.sheet, parts)
         return packed if packed is None or not self.nonconvex else (packed, self.data[1])
 

@@ -7,17 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 from jax.typing import DTypeLike
+from numpy.typing import ArrayLike
 
 from fedlin.checks import first_line
 from fedlin.columns import is_metric
-from fedlin.core import Array, Scalar, Vector
+from fedlin.core import Array, PyTree, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.layout import even_block, sum_over_blocks
 from fedlin.memory import fitting_block
+from fedlin.problems.objective import Data
 
-Metric = Callable[[Any, Any], Any]  # (model, batch) -> the mean of something over the batch's rows
-Evaluate = Callable[[Any], dict[str, float]]  # a flat model's metrics
+Metric = Callable[[PyTree, PyTree], Any]  # (model, batch) -> the mean of something over the batch's rows
+Evaluate = Callable[[ArrayLike], dict[str, float]]  # a flat model's metrics
 ROWS = 1024  # at a time, at most: enough to occupy a device
 
 
@@ -36,7 +39,7 @@ def check_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     return dict(metrics)
 
 
-def count_test_rows(test: Any) -> int:
+def count_test_rows(test: Data) -> int:
     """The length of all arrays of the test data."""
     lengths = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(test)}
     if len(lengths) != 1 or lengths & {(), (0,)}:
@@ -45,7 +48,7 @@ def count_test_rows(test: Any) -> int:
 
 
 def evaluate_in_blocks(
-    metrics: Mapping[str, Metric], restore: Callable[[Vector], Any], start: Array, test: Any
+    metrics: Mapping[str, Metric], restore: Callable[[Vector], PyTree], start: Array, test: Data
 ) -> Evaluate:
     """The function from a flat model to its metrics.
 
@@ -82,7 +85,7 @@ def evaluate_in_blocks(
         measuring=True,
     )
 
-    def evaluate(x: Any) -> dict[str, float]:
+    def evaluate(x: ArrayLike) -> dict[str, float]:
         values = np.asarray(_program(functions, restore, block)(x, placed))
         return dict(zip(names, (values / rows).tolist(), strict=True))
 
@@ -90,11 +93,11 @@ def evaluate_in_blocks(
 
 
 @cache
-def _program(metrics: tuple[Metric, ...], restore: Callable[[Vector], Any], block: int | None) -> Any:
-    def run(x: Vector, test: Any) -> Vector:
+def _program(metrics: tuple[Metric, ...], restore: Callable[[Vector], PyTree], block: int | None) -> Wrapped:
+    def run(x: Vector, test: Data) -> Vector:
         model = restore(x)
 
-        def part(batch: Any) -> Vector:
+        def part(batch: Data) -> Vector:
             count = len(jax.tree.leaves(batch)[0])
             return jnp.stack([count * _number(metric(model, batch), x.dtype) for metric in metrics])
 
@@ -103,5 +106,5 @@ def _program(metrics: tuple[Metric, ...], restore: Callable[[Vector], Any], bloc
     return jax.jit(run)
 
 
-def _number(value: Any, dtype: DTypeLike) -> Scalar:
+def _number(value: ArrayLike, dtype: DTypeLike) -> Scalar:
     return jnp.asarray(value).astype(dtype)

@@ -147,8 +147,8 @@ def _sampling(batches: Batches) -> Sampling:
         """The slope at a flat model, as a flat vector."""
 
         def slope(x: Vector) -> Slope:
-            found = at(batches.split(x))
-            return Slope(batches.join(found.grad), found.loss)
+            at_model = at(batches.split(x))
+            return Slope(batches.join(at_model.grad), at_model.loss)
 
         return slope
 

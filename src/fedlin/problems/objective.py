@@ -10,15 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.core import Key, Matrix, Optimizer, Scalar, Vector
+from fedlin.core import Key, Matrix, Optimizer, PyTree, Scalar, Vector
 from fedlin.devices import runs_kernels
 
 T = TypeVar("T")
 _NEWTON_STEPS = 60  # at most; badly scaled rows take two dozen
-Data = Any  # a pytree of arrays; a problem stacks its clients' along a leading axis
-
-
-Model = Any  # a flat vector, or the tuple of the arrays it is made of
+Data = PyTree  # a problem stacks its clients' along a leading axis
+Model = PyTree  # a flat vector, or the tuple of the arrays it is made of
 
 
 class Descent(NamedTuple):
@@ -100,7 +98,7 @@ class Descended(NamedTuple):
 
     x: Vector
     losses: Scalar
-    memory: Any = None
+    memory: PyTree = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def _again(functions: Objective | Sampling) -> Any:
     return _made_by, functions.origin
 
 
-def _made_by(module: str, name: str, *arguments: Any) -> Any:
+def _made_by(module: str, name: str, *arguments: object) -> Any:
     made = getattr(import_module(module), name)
     return made(*arguments) if arguments else made
 
@@ -165,7 +163,7 @@ def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
     return Descended(x, losses, memory)
 
 
-def _is_zero(number: Any) -> bool:
+def _is_zero(number: object) -> bool:
     """Whether this is known to be zero before anything is traced: to add it would cost a pass over the model."""
     return isinstance(number, float | int) and number == 0
 

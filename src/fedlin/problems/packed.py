@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlin.core import Array
+from fedlin.core import Array, Scalar
 from fedlin.layout import Shared
-from fedlin.problems.objective import Data
+from fedlin.problems.objective import Data, Model
 
 T = TypeVar("T")
 ROWS = 64  # of a block, where a block's sums are small beside its rows
@@ -79,14 +79,14 @@ def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -
     )
 
 
-def sum_over_packed(part: Callable[..., T], packed: PackedRows, *models: Any) -> T:
+def sum_over_packed(part: Callable[..., T], packed: PackedRows, *models: Model) -> T:
     """Σ part(block, *models) over a client's own blocks; `part` sums over the rows of a block and draws nothing.
 
     Where clients are taken all at once, all blocks are, each with its owner's models.
     """
 
-    def alone(packed: PackedRows, models: Any) -> T:
-        def block(number: Any) -> T:
+    def alone(packed: PackedRows, models: tuple[Model, ...]) -> T:
+        def block(number: Scalar) -> T:
             return part(jax.tree.map(lambda leaf: leaf[number], packed.rows), *models)
 
         nothing = jax.tree.map(lambda sums: jnp.zeros(sums.shape, sums.dtype), jax.eval_shape(block, 0))
@@ -101,10 +101,10 @@ def sum_over_packed(part: Callable[..., T], packed: PackedRows, *models: Any) ->
     total = jax.custom_batching.custom_vmap(alone)
 
     @total.def_vmap
-    def together(size: int, batched: Any, packed: PackedRows, models: Any) -> Any:
-        axes = jax.tree.map(lambda one: 0 if one else None, batched)
+    def together(size: int, batched: Any, packed: PackedRows, models: tuple[Model, ...]) -> Any:
+        axes = jax.tree.map(lambda mapped: 0 if mapped else None, batched)
         if batched[0].first and size == packed.clients:
-            of_owner = jax.tree.map(lambda leaf, one: leaf[packed.owner] if one else leaf, models, batched[1])
+            of_owner = jax.tree.map(lambda leaf, mapped: leaf[packed.owner] if mapped else leaf, models, batched[1])
             each = jax.vmap(part, in_axes=(0, *axes[1]))(packed.rows, *of_owner)
             add = partial(
                 jax.ops.segment_sum, segment_ids=packed.owner, num_segments=packed.clients, indices_are_sorted=True

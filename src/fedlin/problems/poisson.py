@@ -1,7 +1,6 @@
 """Poisson regression with the log link: f_i(x) = Σ_j w_j (exp(a_jᵀx) - y_j a_jᵀx) + (l2/2)‖x‖², for counts y_j."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from fedlin.problems.entropy import exp_above_tangent
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
+    PackedSheet,
     RowPart,
     Sheet,
     add_penalty,
@@ -105,14 +105,14 @@ class Poisson(Problem):
             with np.errstate(over="ignore"):
                 return np.asarray((weight * (np.exp(X @ x) - y)) @ X + l2 * x)
 
-        def curvature(x: Array) -> Any:
+        def curvature(x: Array) -> Callable[[Array], Array]:
             bend = weight * np.exp(X @ x)
             return lambda v: l2 * v + (bend * (X @ v)) @ X
 
         x = minimise(value, grad, curvature, np.zeros(self.dim))
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
-    def pack(self, parts: int) -> Any:
+    def pack(self, parts: int) -> PackedSheet | None:
         return pack_sheet(self.data, parts)
 
     def rows(self) -> Rows:

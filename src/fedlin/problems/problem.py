@@ -1,7 +1,7 @@
 """What is minimised: f = Σ w_i f_i over the clients, with everything that is known about it."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 from numpy.typing import ArrayLike
 
 from fedlin.checks import finite
 from fedlin.columns import Measures
-from fedlin.core import Array, Key, Scalar, Vector
+from fedlin.core import Array, Key, PyTree, Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import one_pass_block
 from fedlin.memory import fitting_block
@@ -23,7 +24,7 @@ from fedlin.problems.metrics import Evaluate, Metric, as_it_is, evaluate_in_bloc
 from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
 from fedlin.problems.survey import Optimum, Sums, measure, survey
 
-_BLOCKS: dict[Any, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
+_BLOCKS: dict[Hashable, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
 
 
 @dataclass(frozen=True)
@@ -264,27 +265,27 @@ class Problem:
             measures: Measures = _measure(self.objective, block)(data, weights, self.known_optimum, point)
             return measures
 
-    def model(self, x: ArrayLike) -> Any:
+    def model(self, x: ArrayLike) -> PyTree:
         """A flat model as users know it: a pytree of parameters, a torch module, or the vector itself."""
         return self.check_point(x, "x")
 
-    def evaluator(self, metrics: Mapping[str, Metric], test: Any) -> Evaluate:
+    def evaluator(self, metrics: Mapping[str, Metric], test: Data) -> Evaluate:
         """The function from a flat model to its metrics on test data."""
         with precision(self.dtype):
             evaluate = evaluate_in_blocks(metrics, self.restore, self.start, jax.tree.map(self._as_data, test))
 
-        def in_precision(x: Any) -> dict[str, float]:
+        def in_precision(x: ArrayLike) -> dict[str, float]:
             with precision(self.dtype):
                 return evaluate(x)
 
         return in_precision
 
     @property
-    def restore(self) -> Callable[[Vector], Any]:
+    def restore(self) -> Callable[[Vector], PyTree]:
         """From a flat model to what losses and metrics take, as traced code."""
         return as_it_is
 
-    def _as_data(self, leaf: Any) -> Array:
+    def _as_data(self, leaf: ArrayLike) -> Array:
         """An array in the problem's own precision; whole numbers, such as labels, are left alone."""
         array = np.asarray(leaf)
         return array.astype(self.dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
@@ -295,12 +296,12 @@ class Problem:
         with precision(self.dtype):
             return self._fitting(_measure, self.known_optimum, self.start)
 
-    def _fitting(self, make: Callable[[Objective, int | None], Any], *given: Any) -> int | None:
+    def _fitting(self, make: Callable[[Objective, int | None], Wrapped], *more: PyTree) -> int | None:
         """Clients at a time in the program of a pass over all of them, given more than their data and weights."""
         first = one_pass_block(self.data, self.clients)
         if self.objective.outside:  # whose memory JAX does not see
             return first
-        arguments = (self.device_data, jnp.asarray(self.weights, self.dtype), *given)
+        arguments = (self.device_data, jnp.asarray(self.weights, self.dtype), *more)
         leaves, tree = jax.tree.flatten(arguments)
         kind = (make, self.objective, tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
         if kind not in _BLOCKS:
@@ -356,7 +357,7 @@ class Problem:
 
 
 @cache
-def _measure(objective: Objective, block: int | None) -> Any:
+def _measure(objective: Objective, block: int | None) -> Wrapped:
     def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Measures:
         return measure(objective, optimum, x, lambda: survey(objective, data, weights, optimum, x, block))
 
@@ -364,7 +365,7 @@ def _measure(objective: Objective, block: int | None) -> Any:
 
 
 @cache
-def _survey(objective: Objective, block: int | None) -> Any:
+def _survey(objective: Objective, block: int | None) -> Wrapped:
     def run(data: Data, weights: Vector, x: Vector) -> Sums:
         return survey(objective, data, weights, None, x, block)
 

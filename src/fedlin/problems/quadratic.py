@@ -140,8 +140,8 @@ class Quadratic(Problem):
     def solve(self) -> Optimum:
         H, b = self.hessian, self.weights.astype(self.dtype) @ self.data.b
         values, vectors = np.linalg.eigh(H)
-        kept = values > values[-1] * self.dim * np.finfo(self.dtype).eps
-        inverse = np.where(kept, 1 / np.where(kept, values, 1), 0)
+        nonzero = values > values[-1] * self.dim * np.finfo(self.dtype).eps
+        inverse = np.where(nonzero, 1 / np.where(nonzero, values, 1), 0)
 
         def pseudo(v: Array) -> Array:
             return np.asarray(vectors @ (inverse * (vectors.T @ v)))

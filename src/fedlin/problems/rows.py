@@ -150,7 +150,7 @@ def _penalties(l2: Any, clients: int, dim: int, dtype: DTypeLike) -> Array:
 
 
 def _even(X: Any, y: Any) -> bool:
-    """Whether arrays need no change and no complaint; whatever is wrong with others is told client by client."""
+    """Whether arrays need no change and no complaint; whatever is wrong with others is reported client by client."""
     if not isinstance(X, np.ndarray) or not isinstance(y, np.ndarray) or X.ndim != 3 or X.shape[:2] != y.shape:
         return False
     fits = 0 < X.shape[1] <= BLOCK or (X.shape[1] > 0 and X.shape[1] % BLOCK == 0)

@@ -3,7 +3,7 @@
 The model is W, shape (d, K), flat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial, reduce
 from typing import Any
 
@@ -22,6 +22,7 @@ from fedlin.problems.fused import Model, descend_on_chip
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
+    PackedSheet,
     RowPart,
     Sheet,
     drawable_rows,
@@ -120,7 +121,7 @@ class Softmax(Problem):
             p = probabilities(X @ x.reshape(d, K), axis=1)
             return np.asarray((X.T @ (weight[:, None] * (p - hit))).ravel() + l2 * x)
 
-        def curvature(x: Array) -> Any:
+        def curvature(x: Array) -> Callable[[Array], Array]:
             p = probabilities(X @ x.reshape(d, K), axis=1)
 
             def times(v: Array) -> Array:
@@ -137,7 +138,7 @@ class Softmax(Problem):
             )
         return Optimum(x.astype(self.dtype), np.asarray(value(x), self.dtype))
 
-    def pack(self, parts: int) -> Any:
+    def pack(self, parts: int) -> PackedSheet | None:
         return pack_sheet(self.data, parts)
 
     def rows(self) -> Rows:

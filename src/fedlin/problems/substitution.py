@@ -64,23 +64,23 @@ def _evaluate(closed: ClosedJaxpr, arguments: Values) -> Values:
         return variable.val if isinstance(variable, Literal) else known[variable]
 
     for equation in jaxpr.eqns:
-        given = [read(variable) for variable in equation.invars]
+        inputs = [read(variable) for variable in equation.invars]
         results = None
         name = equation.primitive.name
         if name in OPERATIONS:
-            result = OPERATIONS[name](equation.params, *given)
+            result = OPERATIONS[name](equation.params, *inputs)
             results = None if result is None else [result]
         elif _holds(equation):
-            results = STRUCTURES[name](equation.params, given)
+            results = STRUCTURES[name](equation.params, inputs)
         if results is None:
-            results = _as_it_was(jaxpr, equation, given)
+            results = _as_it_was(jaxpr, equation, inputs)
         known.update(zip(equation.outvars, results, strict=True))
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _as_it_was(jaxpr: Jaxpr, equation: JaxprEqn, given: Values) -> Values:
+def _as_it_was(jaxpr: Jaxpr, equation: JaxprEqn, values: Values) -> Values:
     """The results of one equation, by JAX's own evaluation of a jaxpr that holds nothing else."""
-    inputs = {v: value for v, value in zip(equation.invars, given, strict=True) if not isinstance(v, Literal)}
+    inputs = {v: value for v, value in zip(equation.invars, values, strict=True) if not isinstance(v, Literal)}
     about = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     alone = Jaxpr((), list(inputs), list(equation.outvars), [equation], equation.effects, about)
     results: Values = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*inputs.values())
@@ -95,22 +95,22 @@ def _pool(reduce: str) -> Callable[..., Any]:
     return lambda params, array: pool(Window(*(params[name] for name in Window._fields)), reduce, array)
 
 
-def _inline(params: Parameters, given: Values) -> Values:
-    return _evaluate(params["jaxpr"], given)
+def _inline(params: Parameters, inputs: Values) -> Values:
+    return _evaluate(params["jaxpr"], inputs)
 
 
-def _rematerialise(params: Parameters, given: Values) -> Values:
+def _rematerialise(params: Parameters, inputs: Values) -> Values:
     body = ClosedJaxpr(params["jaxpr"], ())
     again = jax.checkpoint(
-        lambda *given: _evaluate(body, list(given)), prevent_cse=params["prevent_cse"], policy=params["policy"]
+        lambda *inputs: _evaluate(body, list(inputs)), prevent_cse=params["prevent_cse"], policy=params["policy"]
     )
-    results: Values = again(*given)
+    results: Values = again(*inputs)
     return results
 
 
-def _scan(params: Parameters, given: Values) -> Values:
+def _scan(params: Parameters, inputs: Values) -> Values:
     constants, carried = params["num_consts"], params["num_carry"]
-    fixed, start, rows = given[:constants], given[constants : constants + carried], given[constants + carried :]
+    fixed, start, rows = inputs[:constants], inputs[constants : constants + carried], inputs[constants + carried :]
 
     def step(carry: Values, row: Values) -> tuple[Values, Values]:
         results = _evaluate(params["jaxpr"], [*fixed, *carry, *row])
@@ -122,19 +122,19 @@ def _scan(params: Parameters, given: Values) -> Values:
     return [*end, *stacked]
 
 
-def _while(params: Parameters, given: Values) -> Values:
+def _while(params: Parameters, inputs: Values) -> Values:
     ahead, within = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     results: Values = lax.while_loop(
-        lambda carry: _evaluate(params["cond_jaxpr"], [*given[:ahead], *carry])[0],
-        lambda carry: _evaluate(params["body_jaxpr"], [*given[ahead:within], *carry]),
-        given[within:],
+        lambda carry: _evaluate(params["cond_jaxpr"], [*inputs[:ahead], *carry])[0],
+        lambda carry: _evaluate(params["body_jaxpr"], [*inputs[ahead:within], *carry]),
+        inputs[within:],
     )
     return results
 
 
-def _branch(params: Parameters, given: Values) -> Values:
-    branches = [lambda *given, branch=branch: _evaluate(branch, list(given)) for branch in params["branches"]]
-    results: Values = lax.switch(given[0], branches, *given[1:])
+def _branch(params: Parameters, inputs: Values) -> Values:
+    branches = [lambda *inputs, branch=branch: _evaluate(branch, list(inputs)) for branch in params["branches"]]
+    results: Values = lax.switch(inputs[0], branches, *inputs[1:])
     return results
 
 

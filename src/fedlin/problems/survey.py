@@ -54,8 +54,8 @@ def survey(
     if total is not None:
         return sum_over_blocks(lambda data, weights: total(data, weights, x), block, mesh)(data, weights)
     (sums,) = sum_over_clients([(weights, views(objective, data, optimum, x, block, mesh))], mesh)
-    found: Sums = sums
-    return found
+    total_sums: Sums = sums
+    return total_sums
 
 
 def views(
@@ -68,12 +68,12 @@ def views(
     """
     apart = objective.divergence if optimum is not None else None
 
-    def one(client: Data) -> tuple[Scalar, Vector]:
+    def view(client: Data) -> tuple[Scalar, Vector]:
         height = objective.loss(client, x) if apart is None else apart(client, x, optimum.x)  # type: ignore[union-attr]
         return height, objective.grad(client, x)
 
-    found: tuple[Scalar, Vector] = each_client(one, block, mesh)(data)
-    return found
+    each: tuple[Scalar, Vector] = each_client(view, block, mesh)(data)
+    return each
 
 
 def conclude(objective: Objective, sums: Sums, optimum: Optimum | None, x: Vector) -> ModelView:

@@ -55,7 +55,7 @@ def _chapter(chapter: Chapter, pictures: bool, headed: bool) -> str:
         f"<h3>{escape(costs.title)}</h3>{table(costs.heads, costs.rows)}",
         *(picture(figure, f"{chapter.id}-{figure.name}", pictures) for figure in chapter.figures),
         *(_image(caption, png) for caption, png in chapter.images.items()),
-        *(titled_table(one) for one in others),
+        *(titled_table(other) for other in others),
     ]
     content = "\n".join(filter(None, parts))
     heading = f"<h2>{escape(chapter.title)}</h2>\n" if headed else ""
@@ -76,9 +76,9 @@ def rich_table(content: TextTable) -> RichTable:
     >>> rich_table(TextTable("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
     1
     """
-    shown = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)
+    made = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)
     for place, head in enumerate(content.heads):
-        shown.add_column(Text(head), justify="right" if place else "left")
+        made.add_column(Text(head), justify="right" if place else "left")
     for row in content.rows:
-        shown.add_row(*map(Text, row))
-    return shown
+        made.add_row(*map(Text, row))
+    return made

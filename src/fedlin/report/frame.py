@@ -40,9 +40,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     >>> table(["method", "rounds"], [["fedlin", "12"]]).count("<td")
     2
     """
-    head = "".join(f"<th{_aligned(i)}>{escape(one)}</th>" for i, one in enumerate(heads))
+    head = "".join(f"<th{_aligned(i)}>{escape(cell)}</th>" for i, cell in enumerate(heads))
     body = "\n".join(
-        "<tr>" + "".join(f"<td{_aligned(i)}>{escape(one)}</td>" for i, one in enumerate(row)) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td{_aligned(i)}>{escape(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
+        for row in rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 

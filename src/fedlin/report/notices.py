@@ -29,7 +29,7 @@ def kind(notice: Notice) -> str:
 
 def in_one_line(verdicts: Sequence[Verdict]) -> str:
     """How many wrong methods were tried and noticed, or nothing where none was."""
-    kinds = [kind(one) for verdict in verdicts for one in verdict.notices]
+    kinds = [kind(notice) for verdict in verdicts for notice in verdict.notices]
     if not kinds:
         return ""
     claims = sum(bool(verdict.notices) for verdict in verdicts)
@@ -45,11 +45,11 @@ def matrix(verdicts: Sequence[Verdict]) -> str:
     tried = [verdict for verdict in verdicts if verdict.notices]
     if not tried:
         return ""
-    methods = list(dict.fromkeys(one.method for verdict in tried for one in verdict.notices))
+    methods = list(dict.fromkeys(notice.method for verdict in tried for notice in verdict.notices))
     heads = "".join(f"<th><span>{escape(method)}</span></th>" for method in methods)
     rows = []
     for verdict in tried:
-        marks = {one.method: kind(one) for one in verdict.notices}
+        marks = {notice.method: kind(notice) for notice in verdict.notices}
         cells = "".join(_cell(marks.get(method)) for method in methods)
         rows.append(f'<tr><td><a href="#{verdict.id}-notices"><code>{verdict.id}</code></a></td>{cells}</tr>')
     body = "\n".join(rows)
@@ -74,8 +74,8 @@ def listing(verdict: Verdict) -> str:
     if not verdict.notices:
         return ""
     rows = "\n".join(
-        f"<tr><td>{escape(one.method)}</td>{_cell(kind(one))}<td class='value'>{escape(_words(one))}</td></tr>"
-        for one in verdict.notices
+        f"<tr><td>{escape(notice.method)}</td>{_cell(kind(notice))}<td class='value'>{escape(_words(notice))}</td></tr>"
+        for notice in verdict.notices
     )
     return (
         f'<details id="{verdict.id}-notices"><summary>Wrong methods in place of the right one</summary>'

@@ -91,7 +91,7 @@ class Verdict:
         if self.skipped:
             return False
         broken = bool(self.error) or any(row.premise and row.ok is False for row in self.rows)
-        return broken or (self.should_hold and not self.holds) or not all(one.explained for one in self.notices)
+        return broken or (self.should_hold and not self.holds) or not all(notice.explained for notice in self.notices)
 
     @property
     def outcome(self) -> str:
@@ -130,7 +130,7 @@ class Verdict:
             name: value for name, value in vars(self).items() if name not in ("rows", "figures", "tables", "notices")
         }
         return data | {
-            "notices": [asdict(one) for one in self.notices],
+            "notices": [asdict(notice) for notice in self.notices],
             "rows": [asdict(row) for row in self.rows],
             "figures": [figure.name for figure in self.figures],
             "tables": [asdict(table) for table in self.tables],

@@ -129,10 +129,10 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         l2, rounds = target.l2_share * nonnegative("l2", self.l2), positive_integer("rounds", self.rounds)
         tol, step = positive("tol", self.tol), None if self.step is None else positive("step", self.step)
         seed = _seed(self.random_state)
-        kept = target.weights > 0  # a row that counts nothing must not make a client of its own
-        part = _partition(clients, X.shape[0], seed, kept)
-        X_each, y_each = part.take(X[kept], target.y[kept])
-        X_each, weights = dense(X_each), [target.weights[kept][rows] for rows in part.indices]
+        weighted = target.weights > 0  # a row that counts nothing must not make a client of its own
+        part = _partition(clients, X.shape[0], seed, weighted)
+        X_each, y_each = part.take(X[weighted], target.y[weighted])
+        X_each, weights = dense(X_each), [target.weights[weighted][rows] for rows in part.indices]
         units = _units(X_each, weights, self.fit_intercept)
         rows = ClientRows([self._scaled(X, units) for X in X_each], y_each, weights, self._penalties(l2, units))
         fit = fit_linear_model(
@@ -221,17 +221,17 @@ def _seed(random_state: Any) -> int:
         raise ArgumentError(f"random_state = {shown(random_state)} is not allowed: {cause}.") from cause
 
 
-def _partition(clients: Any, rows: int, seed: int, kept: Array) -> data.Partition:
-    """Whose row each kept one is."""
+def _partition(clients: Any, rows: int, seed: int, weighted: Array) -> data.Partition:
+    """Whose row each weighted one is."""
     if clients is None:
-        return data.iid(int(kept.sum()), 1)
+        return data.iid(int(weighted.sum()), 1)
     if shape_of("clients", clients, DataError) == ():
-        return data.iid(int(kept.sum()), positive_integer("clients", clients), seed=seed)
+        return data.iid(int(weighted.sum()), positive_integer("clients", clients), seed=seed)
     if np.shape(clients) != (rows,):
         raise DataError(f"clients has shape {np.shape(clients)} for {rows} rows: give one name a row, or one number.")
     if isinstance(clients, np.ndarray):
-        return data.by_column(clients[kept])
-    return data.by_column([name for name, keep in zip(clients, kept, strict=True) if keep])
+        return data.by_column(clients[weighted])
+    return data.by_column([name for name, keep in zip(clients, weighted, strict=True) if keep])
 
 
 def _units(X: list[Array], weights: list[Array], centred: bool) -> Units:

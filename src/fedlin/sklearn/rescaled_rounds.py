@@ -161,8 +161,8 @@ def fit_linear_model(
 def rescale(curvature: Array, penalty: Array) -> Coordinates:
     """T with Tᵀ(G + diag(penalty))T = I and Tᵀ diag(penalty) T = diag(ρ); T is a vector where G is a diagonal.
 
-    >>> found = rescale(np.array([[4.0, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
-    >>> (found.T.T @ np.diag([4.0, 1.0]) @ found.T).round(9).tolist(), found.rho.round(9).tolist()
+    >>> scaled = rescale(np.array([[4.0, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
+    >>> (scaled.T.T @ np.diag([4.0, 1.0]) @ scaled.T).round(9).tolist(), scaled.rho.round(9).tolist()
     ([[1.0, 0.0], [0.0, 1.0]], [0.0, 1.0])
     """
     diagonal = curvature if curvature.ndim == 1 else np.diag(curvature)

@@ -19,9 +19,9 @@ from fedlin.torch.slopes import gradients
 
 
 def ask_torch(
-    answer: Callable[..., Sequence[Tensor]], results: Sequence[tuple[tuple[int, ...], Any]], *given: jax.Array
+    answer: Callable[..., Sequence[Tensor]], results: Sequence[tuple[tuple[int, ...], Any]], *arguments: jax.Array
 ) -> list[jax.Array]:
-    """`answer(*given)` by torch, as arrays of these shapes and types; under vmap all clients are one call.
+    """`answer(*arguments)` by torch, as arrays of these shapes and types; under vmap all clients are one call.
 
     `answer` gets every array with one leading axis of clients, of length one where all share it, and gives tensors
     with that axis.
@@ -29,7 +29,7 @@ def ask_torch(
     By buffers, not by `jax.pure_callback`: that one makes JAX arrays of what it passes on, which waits for a thread of
     XLA's while holding one, and on a machine of one core there is no other.
     """
-    ranks = [np.ndim(array) for array in given]
+    ranks = [np.ndim(array) for array in arguments]
 
     @gradients()
     def call(context: Any, out: Any, *buffers: Any) -> None:
@@ -45,7 +45,7 @@ def ask_torch(
                 target.copy_(result.reshape(target.shape))
 
     shapes = [jax.ShapeDtypeStruct(*result) for result in results]  # type: ignore[no-untyped-call]
-    answered: list[jax.Array] = buffer_callback(call, shapes, vmap_method="expand_dims")(*given)
+    answered: list[jax.Array] = buffer_callback(call, shapes, vmap_method="expand_dims")(*arguments)
     return answered
 
 

@@ -118,25 +118,25 @@ class Host:
                 active = int(np.count_nonzero(steps > step))
                 now, picked = x[:active], None if drawn is None else [batches[step] for batches in drawn[:active]]
                 seeds = self._seeds(words[:active], np.full(active, step))
-                found = self._evaluate(self._training, numbers[:active], picked, now, seeds)
-                move = found.grads + _first(shift, active)
+                here = self._evaluate(self._training, numbers[:active], picked, now, seeds)
+                move = here.grads + _first(shift, active)
                 if anchor is not None:
                     move -= self._evaluate(
                         self._training, numbers[:active], picked, _first(anchor, active), seeds
                     ).grads
                 move += _first(pull, active) * (now - _first(center, active))
                 now -= _first(eta, active) * move
-                losses[:active] += found.losses
+                losses[:active] += here.losses
             return x[torch.argsort(order)], losses[torch.argsort(order)]
 
     def _exact(self, numbers: Array, x: Tensor) -> Slopes:
         known = self._known
         if known is not None and np.array_equal(known[0], numbers) and torch.equal(known[1], x):
             return known[2]
-        found = self._evaluate(self._measuring, numbers, None, x, None)
-        if len(x) == 1 and found.grads.numel() <= _REMEMBERED:
-            self._known = numbers.copy(), x.clone(), found  # what was given is lent for this call only
-        return found
+        slopes = self._evaluate(self._measuring, numbers, None, x, None)
+        if len(x) == 1 and slopes.grads.numel() <= _REMEMBERED:
+            self._known = numbers.copy(), x.clone(), slopes  # what was given is lent for this call only
+        return slopes
 
     def _sum(self, numbers: Array, weights: Tensor, x: Tensor) -> Slopes:
         """Σ w_i f_i(x) and Σ w_i ∇f_i(x), never holding more gradients than may be remembered."""
@@ -158,7 +158,7 @@ class Host:
                 return slopes(x, self.rows.of(numbers, picked), seeds)
             except torch.OutOfMemoryError as cause:
                 self._take_fewer(len(numbers), int(sizes[0]), cause)
-        found = Slopes(x.new_empty(len(numbers)), x.new_empty(len(numbers), x.shape[1]))
+        joined = Slopes(x.new_empty(len(numbers)), x.new_empty(len(numbers), x.shape[1]))
         for group in groups:
             for part in np.array_split(group, -(-len(group) // self._at_once)):
                 own = self._evaluate(
@@ -168,8 +168,8 @@ class Host:
                     x if len(x) == 1 else x[part],
                     None if seeds is None else [seeds[i] for i in part],
                 )
-                found.losses[part], found.grads[part] = own
-        return found
+                joined.losses[part], joined.grads[part] = own
+        return joined
 
     def _take_fewer(self, clients: int, rows: int, cause: Exception) -> None:
         if clients == 1:

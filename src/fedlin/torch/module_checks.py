@@ -98,7 +98,7 @@ def draws_numbers(module: nn.Module, loss: Loss, rows: ModuleRows) -> bool:
         torch.manual_seed(0)
         before = state()
         value = _evaluate(module, loss, 0, rows)
-        draws = any(not torch.equal(one, other) for one, other in zip(before, state(), strict=True))
+        draws = any(not torch.equal(old, new) for old, new in zip(before, state(), strict=True))
         torch.manual_seed(0)
         again = _evaluate(module, loss, 0, rows)
     if not np.isclose(value, again, rtol=1e-5):
@@ -155,8 +155,8 @@ def _evaluate(module: nn.Module, loss: Loss, number: int, rows: ModuleRows) -> f
             f"{rows.inputs.dtype} and targets {tuple(rows.targets.shape)} {rows.targets.dtype}: {cause}"
         ) from cause
     if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
-        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) and value.ndim else repr(value)
-        raise DataError(f"the loss of client {number} is {found}: give a scalar tensor, a mean over rows.")
+        returned = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) and value.ndim else repr(value)
+        raise DataError(f"the loss of client {number} is {returned}: give a scalar tensor, a mean over rows.")
     at_start = float(value.detach())
     if not np.isfinite(at_start):
         raise DataError(f"the loss of client {number} is {at_start} at the model's own parameters: start elsewhere.")

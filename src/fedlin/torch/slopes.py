@@ -64,16 +64,16 @@ class ModuleSlopes:
         with _precise(self._precision, x.device.type):
             if self.together and clients > 1:
                 with _seeded(seeds[0] if seeds else None, x.device):
-                    found = self._together(x, rows)
+                    slopes = self._together(x, rows)
             else:
                 parts = []
                 for number in range(clients):
                     with _seeded(seeds[number] if seeds else None, x.device):
                         parts.append(self._alone(x[number if len(x) > 1 else 0], rows, number))
-                found = Slopes(torch.stack([p.losses for p in parts]), torch.stack([p.grads for p in parts]))
+                slopes = Slopes(torch.stack([p.losses for p in parts]), torch.stack([p.grads for p in parts]))
         if not self._l2:
-            return found
-        return Slopes(found.losses + self._l2 / 2 * (x * x).sum(1), found.grads.add(x, alpha=self._l2))
+            return slopes
+        return Slopes(slopes.losses + self._l2 / 2 * (x * x).sum(1), slopes.grads.add(x, alpha=self._l2))
 
     def _together(self, x: Tensor, rows: ModuleRows) -> Slopes:
         if len(x) == 1:

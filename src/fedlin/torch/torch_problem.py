@@ -231,10 +231,10 @@ class _Asks:
         """Exact losses and gradients, and local work over all rows."""
 
         def slope(client: Data, x: Vector) -> Slope:
-            return self._slope(lambda *given: self.host.exact(*given), x, client, x)
+            return self._slope(lambda *arguments: self.host.exact(*arguments), x, client, x)
 
         def total(clients: Data, weights: Vector, x: Vector) -> tuple[Scalar, Vector]:
-            sums = self._slope(lambda *given: self.host.total(*given), x, clients, weights, x)
+            sums = self._slope(lambda *arguments: self.host.total(*arguments), x, clients, weights, x)
             return jnp.asarray(sums.loss), sums.grad
 
         def descend(client: Data, work: Descent) -> Vector:
@@ -254,14 +254,14 @@ class _Asks:
         batches = self._batches
 
         def at_step(objective: Objective, client: Data, noise: Data, x: Vector, key: Key, step: Scalar) -> Slope:
-            given = (client, x, jax.random.key_data(key), jnp.asarray(step, jnp.int32))
-            return self._slope(lambda *given: self.host.estimate(*given), x, *given)
+            arguments = (client, x, jax.random.key_data(key), jnp.asarray(step, jnp.int32))
+            return self._slope(lambda *arguments: self.host.estimate(*arguments), x, *arguments)
 
         def slope(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
             return at_step(objective, client, noise, x, key, jnp.zeros((), jnp.int32))
 
         def full(objective: Objective, client: Data, noise: Data, x: Vector, key: Key) -> Slope:
-            return self._slope(lambda *given: self.host.full(*given), x, client, x, jax.random.key_data(key))
+            return self._slope(lambda *arguments: self.host.full(*arguments), x, client, x, jax.random.key_data(key))
 
         def descend(
             objective: Objective, client: Data, noise: Data, work: Descent, anchor: Vector | None, key: Key
@@ -279,8 +279,8 @@ class _Asks:
             full=full if self._draws else None,
         )
 
-    def _slope(self, answer: Callable[..., Slopes], x: Vector, *given: jax.Array) -> Slope:
-        loss, grad = ask_torch(answer, [((), self._dtype), (x.shape, self._dtype)], *given)
+    def _slope(self, answer: Callable[..., Slopes], x: Vector, *arguments: jax.Array) -> Slope:
+        loss, grad = ask_torch(answer, [((), self._dtype), (x.shape, self._dtype)], *arguments)
         return Slope(grad, loss)
 
     def _descend(self, client: Data, work: Descent, anchor: Vector | None, key: jax.Array) -> Descended:

@@ -59,7 +59,7 @@ class _Filter:
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
         self._trail = AuditTrail(settings.parent)
-        self._told: dict[tuple[str, str], float] = {}
+        self._last_said: dict[tuple[str, str], float] = {}
         self._parts = PartCounter()
         self._twins = TwinWatch()
 
@@ -128,11 +128,11 @@ class _Filter:
     def _is_news(self, sender: str, reason: str) -> bool:
         """Whether to log and write this down: the same again at most once a minute, so that no one can fill a disk."""
         now = time.monotonic()
-        if now - self._told.get((sender, reason), -_MINUTE) < _MINUTE:
+        if now - self._last_said.get((sender, reason), -_MINUTE) < _MINUTE:
             return False
-        if len(self._told) > _MOST:
-            self._told.clear()
-        self._told[sender, reason] = now
+        if len(self._last_said) > _MOST:
+            self._last_said.clear()
+        self._last_said[sender, reason] = now
         return True
 
 

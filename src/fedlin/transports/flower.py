@@ -20,7 +20,7 @@ except ModuleNotFoundError as cause:
     raise ModuleNotFoundError(message, name="flwr") from cause
 
 from fedlin.errors import ArgumentError
-from fedlin.transports.transport import Enough, Handler, by_client
+from fedlin.transports.transport import Enough, Handler, Payloads, by_client
 
 Config = Mapping[str, Any]
 _RECORD = "fedlin"
@@ -38,20 +38,15 @@ class FlowerTransport:
 
     def __init__(self, grid: Any) -> None:
         self._grid = grid
-        self._told: dict[int, str] = {}  # names by node, in the order they came
-        self._asked: dict[str, int] = {}  # nodes that have yet to tell theirs, by message
+        self._names: dict[int, str] = {}  # names by node, in the order they came
+        self._asked: dict[str, int] = {}  # nodes that have yet to send theirs, by message
 
     def clients(self) -> Sequence[str]:
         """The nodes that are connected and whose names are known by now."""
         return sorted(self._nodes())
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """Ask the named nodes and look for replies until the time is up; who fails is absent.
 
@@ -86,12 +81,12 @@ class FlowerTransport:
         for number, name in self._pull(self._asked, "name"):
             node = self._asked.pop(number)
             if isinstance(name, str):
-                self._told[node] = name
+                self._names[node] = name
         named = {name: node for node, name in registered.items() if name}
-        for node, name in self._told.items():
+        for node, name in self._names.items():
             if node in registered:
                 named.setdefault(name, node)
-        new = registered.keys() - set(named.values()) - self._told.keys() - set(self._asked.values())
+        new = registered.keys() - set(named.values()) - self._names.keys() - set(self._asked.values())
         self._asked |= self._push({node: _query(node, _PATIENCE, ConfigRecord(), _ASK_NAME) for node in new})
         return named
 

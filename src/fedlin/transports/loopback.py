@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedlin.transports.transport import Enough, Handler, by_client
+from fedlin.transports.transport import Enough, Handler, Payloads, by_client
 
 
 class Loopback:
@@ -21,12 +21,7 @@ class Loopback:
         return sorted(self.handlers)
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """The replies, one client after the other; a call in process cannot be late, so `timeout` is not used."""
         replies: dict[str, bytes] = {}

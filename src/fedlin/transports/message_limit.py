@@ -56,9 +56,9 @@ class PartCounter:
     def check(self, sender: str, message: str, length: int, *, declared: int, final: bool, limit: int) -> str | None:
         """Why a part of so many bytes may not go on; None where it may. A message without a name has one part."""
         now = self._clock()
-        known = {name: one for name, one in self._open.get(sender, {}).items() if now - one.since < _FORGOTTEN}
+        known = {name: part for name, part in self._open.get(sender, {}).items() if now - part.since < _FORGOTTEN}
         whole = known.pop(message, _Open(0, now)).length + length
-        others = sum(one.length for one in known.values() if not one.dropped)
+        others = sum(part.length for part in known.values() if not part.dropped)
         reason = None
         if max(whole, declared) > limit:
             reason = f"it is longer than {limit:,} bytes"

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedlin.checks import first_line, positive_integer, shown
 from fedlin.errors import ArgumentError
-from fedlin.transports.transport import LOOK, Enough, Handler
+from fedlin.transports.transport import LOOK, Enough, Handler, Payloads
 
 LOOPBACK = "127.0.0.1"
 _PATIENCE = 120.0  # seconds for the actors to start; they wait for ever where a running Ray has no core to spare
@@ -54,12 +54,7 @@ class RayTransport:
         return list(self._shards)
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """Ask the named clients and gather what they answer in time; who fails is absent."""
         ray, deadline = self._ray, time.monotonic() + timeout

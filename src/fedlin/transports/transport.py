@@ -13,7 +13,8 @@ Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for
 LOOK = 0.05  # seconds
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process of a federation runs, as module:function
 PREFIX = 64  # bytes at the beginning of a message that are its own; what follows may be the same in many
-Enough = Callable[[Mapping[str, bytes]], bool]
+Payloads = bytes | Mapping[str, bytes]  # one for all clients, or one for each
+Enough = Callable[[Mapping[str, bytes]], bool]  # whether these replies are
 
 
 class Digested(bytes):
@@ -48,7 +49,7 @@ def combined_digest(message: bytes, rest: bytes) -> bytes:
     return hashlib.sha256(message[:PREFIX] + rest).digest()
 
 
-def by_client(payloads: bytes | Mapping[str, bytes], clients: Sequence[str]) -> Mapping[str, bytes]:
+def by_client(payloads: Payloads, clients: Sequence[str]) -> Mapping[str, bytes]:
     """What each named client is sent: the one payload, or its own."""
     return dict.fromkeys(clients, payloads) if isinstance(payloads, bytes) else payloads
 
@@ -60,12 +61,7 @@ class Transport(Protocol):
         """Who can be reached now, as sorted names."""
 
     def exchange(
-        self,
-        phase: str,
-        payloads: bytes | Mapping[str, bytes],
-        clients: Sequence[str],
-        timeout: float,
-        enough: Enough | None = None,
+        self, phase: str, payloads: Payloads, clients: Sequence[str], timeout: float, enough: Enough | None = None
     ) -> Mapping[str, bytes]:
         """Send to each named client, and return the replies that came within `timeout` seconds.
 

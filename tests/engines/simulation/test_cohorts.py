@@ -94,7 +94,9 @@ def test_a_round_copies_only_the_cohort() -> None:
         with precision(problem.dtype):
             numbers = (np.int32(RUNNING), np.int32(1), np.int32(4))
             compiled = program(shape).lower(member.inputs(0, 4), member.state(), *numbers).compile()
-        return int(compiled.memory_analysis().temp_size_in_bytes)
+        analysis = compiled.memory_analysis()
+        assert analysis is not None
+        return int(analysis.temp_size_in_bytes)
 
     each = (scratch(20_000) - scratch(5_000)) / 15_000
     measures, states = 8 * (1 + 3 + 1), 8 * 3 * 3  # a client's loss, gradient and gap; what it remembers

@@ -95,9 +95,9 @@ def _sparsified(vectors: Array, link: TopK) -> Array:
     rows = np.arange(len(vectors))[:, None]
     for t in range(1, vectors.shape[1]):
         total = vectors[:, t] + memory if link.feedback else vectors[:, t]
-        kept = np.argsort(-np.abs(total), axis=1, kind="stable")[:, : link.k]
+        largest = np.argsort(-np.abs(total), axis=1, kind="stable")[:, : link.k]
         sent[:, t] = 0
-        sent[rows, t, kept] = total[rows, kept]
+        sent[rows, t, largest] = total[rows, largest]
         memory = total - sent[:, t]
     return sent
 

@@ -150,8 +150,8 @@ class Case:
         start = self.measured[:, :1]
         theory = replace(summary(bound, self.bound / start, "theory"), low=None, high=None)
         curves = (_resolved(summary(measured, self.measured / start)), _resolved(theory))
-        shown = tuple(thin(curve, xscale) for curve in curves)
-        return Panel(self.name, "communication round", ylabel, shown, xscale=xscale)
+        lines = tuple(thin(curve, xscale) for curve in curves)
+        return Panel(self.name, "communication round", ylabel, lines, xscale=xscale)
 
 
 def _resolved(curve: Curve) -> Curve:
@@ -160,9 +160,19 @@ def _resolved(curve: Curve) -> Curve:
     return replace(curve, y=y, low=None if curve.low is None else np.maximum(curve.low, RESOLVED))
 
 
+def case_figure(name: str, title: str, cases: Sequence[Case], ylabel: str = "gap / first gap", **labels: str) -> Figure:
+    """A panel for every case; `labels` are those of `Case.panel`."""
+    return Figure(name, title, tuple(case.panel(ylabel, **labels) for case in cases))
+
+
+def lengths(cases: list[Case]) -> str:
+    """The rounds of each case, in words."""
+    return ", ".join(str(case.measured.shape[1] - 1) for case in cases)
+
+
 def is_algorithm_1(departures: Sequence[Departure]) -> Row:
     """The premise of a statement about FedLin: that what was run is FedLin."""
-    worst = max(departures, key=lambda one: one.size)
+    worst = max(departures, key=lambda replayed: replayed.size)
     measured = f"{worst.size:.1e} of its length (round {worst.round}, draw {worst.draw})"
     if worst.size <= AGREE / 10:  # rounding, which is another one on another machine
         measured = f"below {AGREE / 10:g} of its length"
@@ -180,7 +190,7 @@ def judge(
 ) -> Outcome:
     """Every case below its bound, and every replayed round Algorithm 1's; a draw is held where all its cases are."""
     held = np.logical_and.reduce([case.held for case in cases])
-    premise = is_algorithm_1([one for case in cases for one in case.departures])
+    premise = is_algorithm_1([replayed for case in cases for replayed in case.departures])
     checked = [row for case in cases for row in (case.below(), case.rate())]
     missed = [f"{case.name} exceeds its bound on draw {n}." for case in cases for n in np.flatnonzero(~case.held)]
     return Outcome(

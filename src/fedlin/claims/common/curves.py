@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedlin.claims.claim import Setting
 from fedlin.core import Array as Array  # exported to claims too
@@ -59,7 +60,7 @@ def sweep(
 
 
 def stack(runs: Sequence[Result], name: str, rounds: int | None = None) -> Array:
-    """One measure of every run, (runs, rounds + 1), as long as the longest unless told.
+    """One measure of every run, (runs, rounds + 1), as long as the longest unless a length is given.
 
     It is infinite after a run has diverged, and stays as it is after one has arrived.
     """
@@ -83,6 +84,15 @@ def summary(label: str, curves: Array, kind: Kind = "measured") -> Curve:
     return Curve(label, rounds, np.median(curves, axis=0), band.min(axis=0), band.max(axis=0), kind)
 
 
+def median_and_range(label: str, x: ArrayLike, rows: Array) -> Curve:
+    """The median of the rows against x, with their range.
+
+    >>> median_and_range("two draws", [10, 100], np.array([[1.0, 2.0], [3.0, 4.0]])).high.tolist()
+    [3.0, 4.0]
+    """
+    return Curve(label, np.asarray(x), np.median(rows, axis=0), rows.min(axis=0), rows.max(axis=0))
+
+
 def thin(curve: Curve, xscale: Scale = "linear", points: int = 160) -> Curve:
     """The same curve drawn through fewer points, evenly spread on its axis."""
     last = len(curve.x) - 1
@@ -94,8 +104,8 @@ def thin(curve: Curve, xscale: Scale = "linear", points: int = 160) -> Curve:
 
 def distance_panel(title: str, curves: Mapping[str, Array]) -> Panel:
     """‖x̄ - x*‖² over rounds: every name's median and range."""
-    shown = tuple(summary(name, rows) for name, rows in curves.items())
-    return Panel(title, "communication round", "‖x̄ - x*‖²", shown)
+    lines = tuple(summary(name, rows) for name, rows in curves.items())
+    return Panel(title, "communication round", "‖x̄ - x*‖²", lines)
 
 
 def floors(curves: Array) -> Array:
@@ -127,8 +137,8 @@ def fall(curve: Array, above: float = RESOLVED) -> float:
     0.6931
     """
     small = np.flatnonzero(~(np.isfinite(curve) & (curve > above * curve[0])))
-    seen = curve[: small[0]] if small.size else curve
-    return -log_line(seen, len(seen) // 2)[0] if len(seen) > 3 else float("nan")
+    before = curve[: small[0]] if small.size else curve
+    return -log_line(before, len(before) // 2)[0] if len(before) > 3 else float("nan")
 
 
 def straightness(curve: Array, above: float) -> float:
@@ -138,10 +148,10 @@ def straightness(curve: Array, above: float) -> float:
     1.0
     """
     small = np.flatnonzero(~(np.isfinite(curve) & (curve > above)))
-    seen = np.log(curve[: small[0]] if small.size else curve)
-    if len(seen) < 3:
+    logarithms = np.log(curve[: small[0]] if small.size else curve)
+    if len(logarithms) < 3:
         return float("nan")
-    return float(np.corrcoef(np.arange(len(seen)), seen)[0, 1] ** 2)
+    return float(np.corrcoef(np.arange(len(logarithms)), logarithms)[0, 1] ** 2)
 
 
 def straight_row(runs: Iterable[tuple[Array, float]], until: str = "") -> Row:
@@ -161,8 +171,8 @@ def exponent(curve: Array) -> float:
     >>> round(exponent(5 / np.arange(1, 1000.0)), 2)
     1.0
     """
-    seen = np.flatnonzero(np.isfinite(curve) & (curve > RESOLVED * curve[0]))
-    late = seen[seen > max(0, len(seen) // 3)]
+    resolved = np.flatnonzero(np.isfinite(curve) & (curve > RESOLVED * curve[0]))
+    late = resolved[resolved > max(0, len(resolved) // 3)]
     return float(-np.polyfit(np.log(late), np.log(curve[late]), 1)[0]) if len(late) > 1 else float("nan")
 
 

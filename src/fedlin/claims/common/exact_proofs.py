@@ -42,6 +42,7 @@ from fedlin.theory.exact import (
 from fedlin.theory.exact.worst_function import envelope
 
 Maker = Callable[..., Method]  # takes the links that `algorithms.fedlin` takes
+Proof = list[Any]  # as stored: what is proved, and the numbers that prove it
 FILE = "exact_proofs.json"
 TWO = 2  # local steps, where their number is not the point
 KAPPAS = (3.0, 10.0, 100.0, 1000.0)
@@ -151,7 +152,7 @@ def worst_functions(tau: int, eta_bar: float, tilt: float) -> WorstFunctions:
     return WorstFunctions(problem, Plan(tau, eta_bar / tau), x0)
 
 
-def _tilted(x: Vector, batch: dict[str, Any]) -> Scalar:
+def _tilted(x: Vector, batch: dict[str, Vector]) -> Scalar:
     value: Scalar = envelope(x, batch) + batch["tilt"] @ x
     return value
 
@@ -217,23 +218,23 @@ def constant(name: str) -> float:
 
 
 @cache
-def _stored() -> Mapping[str, list[Any]]:
+def _stored() -> Mapping[str, Proof]:
     text = resources.files("fedlin.claims").joinpath(FILE).read_text(encoding="utf-8")
-    found: dict[str, list[Any]] = json.loads(text)
-    return found
+    proofs: dict[str, Proof] = json.loads(text)
+    return proofs
 
 
-def compute() -> dict[str, list[Any]]:
+def compute() -> dict[str, Proof]:
     """All proofs, by name; what has none is left out."""
-    make, found = algorithms.fedlin, dict[str, list[Any]]()
+    make, proofs = algorithms.fedlin, dict[str, Proof]()
 
     def keep(name: str, case: WorstCase) -> None:
-        found[name] = [case.factor, _short(case.certificate.rounded)]
+        proofs[name] = [case.factor, _short(case.certificate.rounded)]
 
     def keep_rate(name: str, proved: Callable[[], ProvedRate]) -> None:
         try:
             rate, constant, multipliers = proved().stored
-            found[name] = [rate, constant, _short(multipliers)]
+            proofs[name] = [rate, constant, _short(multipliers)]
         except UnboundedError:
             return
 
@@ -252,7 +253,7 @@ def compute() -> dict[str, list[Any]]:
     for tau, step in WORST:
         worst = curve_case(make, tau, step).worst_functions
         arrays = {name: worst.problem.data[name].tolist() for name in ("slopes", "offsets")}
-        found[_worst_name(tau, step)] = [{**arrays, "x0": worst.x0.tolist()}]
+        proofs[_worst_name(tau, step)] = [{**arrays, "x0": worst.x0.tolist()}]
     for delta in SPARSITY:
         for step in SPARSE_STEPS:
             keep(f"plain, δ = {delta:g}, η̄L = {step:g}", sparse_case(make, delta, step))
@@ -261,7 +262,7 @@ def compute() -> dict[str, list[Any]]:
         keep_rate(f"Scaffnew, κ = {kappa:g}", partial(scaffnew, kappa, None))
     for tau, kappa in product(MOMENTUM_TAU, MOMENTUM_KAPPAS):
         keep_rate(f"momentum, τ = {tau}, κ = {kappa:g}", partial(momentum, make, kappa, tau, None))
-    return found
+    return proofs
 
 
 def _short(multipliers: Sequence[float]) -> list[float]:

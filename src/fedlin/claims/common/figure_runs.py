@@ -11,6 +11,7 @@ from fedlin.core import Array
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
 
+LOGISTIC = {"clients": "10", "d": "100", "rows": "500 a client, summed"}
 PLAYED = 60  # rounds whose local steps are taken again: up to a hundred a client
 
 
@@ -47,6 +48,14 @@ def run_levels(
         models = runs[family, level][0].iterates
         departures.append(Departure(*departure(families[family][0], plans[0], models, up, down, played=PLAYED), 0))
     return FigureRuns({key: stack(results, "distance", rounds) for key, results in runs.items()}, departures)
+
+
+def settings_in_words(
+    instance: Mapping[str, str], eta_bar: float, most_steps: int, rounds: int, draws: int
+) -> dict[str, str]:
+    """What a figure was made with: the instance as the paper gives it, the plan, and what we chose."""
+    plan = {"η̄": f"{eta_bar:g}", "τ": f"uniform on {{2, ..., {most_steps}}}"}
+    return {**instance, **plan, **open_choices(start="0", rounds=str(rounds)), "draws": str(draws)}
 
 
 def open_choices(**choices: str) -> dict[str, str]:

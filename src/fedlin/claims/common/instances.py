@@ -8,7 +8,6 @@ problems, on which the theorems are tried, are our own; L and μ of all are know
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from scipy.special import expit
 from fedlin import problems
 from fedlin.claims.claim import Setting
 from fedlin.claims.common.algorithm1 import Gradients
-from fedlin.core import Array, Scalar
+from fedlin.core import Array, Scalar, Vector
 from fedlin.data import read
 from fedlin.experiments.experiment_file import DATA
 from fedlin.plan import draw_steps
@@ -167,7 +166,7 @@ def small_logistic(draw: int, l2: float = 0.0, nonconvex: float = 0.0, *, identi
     return problems.logistic(X, y, l2=l2, nonconvex=nonconvex)
 
 
-def wave(x: Any, tilt: Any) -> Scalar:
+def wave(x: Vector, tilt: Vector) -> Scalar:
     """x² + 3 sin²x + c_i x: 8-smooth, and without the tilt PL with μ = 1/32 (Karimi et al., 2016) but not convex."""
     return jnp.sum(x**2 + 3 * jnp.sin(x) ** 2 + tilt * x)
 

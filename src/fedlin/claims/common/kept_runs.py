@@ -30,8 +30,8 @@ def kept(name: str, make: Callable[[], Spending]) -> Spending:
     folder = cache_folder()
     if folder is None:
         return make()
-    told = hashlib.sha256(f"{code()} {name}".encode()).hexdigest()[:32]
-    path = folder / "frontier" / f"{told}.npz"
+    digest = hashlib.sha256(f"{code()} {name}".encode()).hexdigest()[:32]
+    path = folder / "frontier" / f"{digest}.npz"
     try:
         run = Result.load(path)
         return Spending(run, {unit: run.columns[unit] for unit in (*run.metrics, "rounds", "gradients")})

@@ -7,14 +7,14 @@ What a method compresses itself, matrices and single numbers, travel as they are
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.algorithms.factory import factory
 from fedlin.compressors import cast
-from fedlin.core import Central, Local, Message, Method, MethodPhase, Phase, Requirement, Vector
+from fedlin.core import Central, Local, Message, Method, MethodPhase, Phase, PyTree, Requirement, Vector
 from fedlin.payloads import Dense, is_payload
 
 VALUE, CHANGE, OWN = "value", "change", "own"  # OWN: compressed by the method itself
@@ -28,7 +28,7 @@ class NarrowServer(NamedTuple):
     """The method's own state, and by phase what clients know of its broadcasts and it knows of their mean upload."""
 
     x: Vector
-    own: Any
+    own: PyTree
     sent: tuple[Known, ...]
     heard: tuple[Known, ...]
 
@@ -36,7 +36,7 @@ class NarrowServer(NamedTuple):
 class NarrowClient(NamedTuple):
     """The same of a client."""
 
-    own: Any
+    own: PyTree
     heard: tuple[Known, ...]
     sent: tuple[Known, ...]
 
@@ -130,7 +130,7 @@ def narrow(method: Method, dtype: str, vectors: tuple[tuple[Kinds, Kinds], ...])
     )
 
 
-def _is_vector(node: Any) -> bool:
+def _is_vector(node: PyTree) -> bool:
     return len(jax.eval_shape(node.decode).shape if is_payload(node) else jnp.shape(node)) == 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,7 @@ EXCLUDED = "excluded by the statement"
 # Why a statement lets a wrong method pass, where several do for the same reason.
 LONGER = "A step three times as long is still stable here and only faster; the bound is an upper one."
 DELAYED = "At this step a delay of one round costs nothing: the slowest mode contracts even a little faster."
+RESEMBLING = {TRIPLE: LONGER, STALE: DELAYED}  # what passes where a rate without compression is claimed
 
 
 def must_notice(passes: Mapping[str, str], links: bool = False, without: tuple[str, ...] = ()) -> dict[str, str]:
@@ -153,7 +154,7 @@ class WrongClient(NamedTuple):
     rho: Vector  # ρ_{i,t}
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: SupportsFloat) -> float:
     """A number as it is, to be named as one of a method's."""
     return float(value)
 

@@ -82,17 +82,17 @@ class Authority:
         from cryptography.x509.oid import NameOID
 
         try:
-            asked = load_pem_x509_csr(request)
+            signing_request = load_pem_x509_csr(request)
         except ValueError as error:
             raise DeployError(f"the request cannot be read: {error}.") from error
-        if not asked.is_signature_valid:
+        if not signing_request.is_signature_valid:
             raise DeployError("the request is not signed with the key it names: make a new one.")
-        common = [str(entry.value) for entry in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        common = [str(entry.value) for entry in signing_request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         if len(common) != 1 or common[0] not in names:
             raise DeployError(
                 f"the request is in the name of {common}, and this federation's sites are {sorted(names)}."
             )
-        certificate = self.issue(common[0], asked.public_key())
+        certificate = self.issue(common[0], signing_request.public_key())
         self.keep(common[0], certificate)
         return common[0], certificate
 

@@ -18,16 +18,16 @@ def check_certificate(kit: Path) -> None:
     startup = kit / "startup"
     own = startup / ("server.crt" if (startup / "fed_server.json").is_file() else "client.crt")
     try:
-        shown = issued(own.read_bytes(), (startup / "rootCA.pem").read_bytes())
+        certificate = issued(own.read_bytes(), (startup / "rootCA.pem").read_bytes())
         key = load_pem_private_key(own.with_suffix(".key").read_bytes(), password=None)
     except (OSError, ValueError) as error:
         raise DeployError(f"{own}, its key or rootCA.pem beside it cannot be read: {error}; {_REMEDY}.") from error
     except InvalidSignature as error:
         raise DeployError(f"{own} was not signed by this federation's authority: {_REMEDY}.") from error
-    first, last = shown.not_valid_before_utc, shown.not_valid_after_utc
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= datetime.now(UTC) <= last:
         raise DeployError(f"{own} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and not today: {_REMEDY}.")
-    if shown.public_key() != key.public_key():
+    if certificate.public_key() != key.public_key():
         raise DeployError(f"{own} is not for the key beside it: {_REMEDY}.")
 
 

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from fedlin.deploy.flare.kits import ADMIN
-from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.settings import NAME
 
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
@@ -56,7 +56,7 @@ class Driver:
         self.needed = len(sites) if needed is None else needed
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
-        self.outcome: dict[str, Any] | None = None  # what that job wrote about how the run ended
+        self.outcome: Ending | None = None  # what that job wrote about how the run ended
         self.awaited: str | None = None  # who is missing for a job to run
         self.other: str | None = None  # a job that runs with other settings than these
         self._session: Any = None
@@ -122,15 +122,15 @@ class Driver:
         return {client.name for client in self._clients()}
 
     def _clients(self) -> list[Any]:
-        found: list[Any] = bounded(self.session().get_system_info).client_info
-        return found
+        clients: list[Any] = bounded(self.session().get_system_info).client_info
+        return clients
 
     def returned(self, silent: set[str]) -> set[str]:
         """Of the sites that do not answer in the running job, those whose machines do: they were started again."""
         if not silent or time.monotonic() - self._sent < GRACE:  # a job is given its time
             return set()
         try:
-            heard = {one.name: float(one.last_connect_time) for one in self._clients()}
+            heard = {client.name: float(client.last_connect_time) for client in self._clients()}
         except Exception:
             self.forget()
             return set()
@@ -187,7 +187,7 @@ class Driver:
         return self._session
 
     @staticmethod
-    def _outcome(session: Any, job: str) -> dict[str, Any] | None:
+    def _outcome(session: Any, job: str) -> Ending | None:
         """What a job that is over wrote about the run, where FLARE still has it."""
         with suppress(Exception), TemporaryDirectory() as scratch, redirect_stdout(StringIO()):
             place = Path(bounded(lambda: session.download_job_result(job, scratch)))

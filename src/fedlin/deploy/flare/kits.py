@@ -9,7 +9,7 @@ import io
 import json
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -184,5 +184,5 @@ def _default(local: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")

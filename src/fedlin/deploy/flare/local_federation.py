@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind, check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.project import Project
-from fedlin.deploy.runs import OUTCOME, outcome
+from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.status import RECENT, Progress, read_awaiting, read_status
 
@@ -29,9 +28,7 @@ class LocalFederation:
         self.driver = Driver(project.admin, project.job, project.sites, project.needed)
         self._revived = 0
 
-    def run(
-        self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None
-    ) -> dict[str, Any]:
+    def run(self, watch: Watch = lambda progress: None, say: Callable[[str], object] = lambda line: None) -> Ending:
         """Run to the end; how it ended. `watch` sees every look at the run, `say` gets what a person should read."""
         everyone = [self.server, *self.sites.values()]
         stop_all(everyone)  # what a crash left behind
@@ -51,23 +48,23 @@ class LocalFederation:
             self.driver.forget()
             stop_all(everyone)
 
-    def _attend(self, watch: Watch, screen: Screen) -> dict[str, Any]:
-        seen, submitted, revived, asked = -1, 0, 0, 0.0
+    def _attend(self, watch: Watch, screen: Screen) -> Ending:
+        last_round, submitted, revived, advanced = -1, 0, 0, 0.0
         run = self.project.run_folder
-        while (found := outcome(run)) is None:
+        while (ended := outcome(run)) is None:
             for name in self._revive():
                 screen.tell(f"{name}'s process had ended and is started again: see process.log in its folder")
-            if time.monotonic() - asked >= _ASK:
+            if time.monotonic() - advanced >= _ASK:
                 running = self.driver.advance()
-                asked = time.monotonic()
+                advanced = time.monotonic()
                 if self.driver.awaited:
                     screen.tell(f"waiting for {self.driver.awaited} to connect")
                 elif running:
                     screen.tell("everyone is connected, and the job starts")
             status = read_status(run, RECENT)
             now = status.progress
-            if now is not None and now.round != seen:
-                seen, submitted, revived = now.round, self.driver.submissions, self._revived
+            if now is not None and now.round != last_round:
+                last_round, submitted, revived = now.round, self.driver.submissions, self._revived
             if max(self.driver.submissions - submitted, self._revived - revived) > _FRUITLESS:
                 return {
                     "status": "failed",
@@ -77,7 +74,7 @@ class LocalFederation:
             watch(now)
             screen.show(now, read_awaiting(run), status.events)
             time.sleep(_POLL)
-        return found
+        return ended
 
     def _revive(self) -> list[str]:
         """Start again what has ended; who that was."""

@@ -103,17 +103,17 @@ class Process:
 def members_of(processes: Sequence[Process]) -> dict[Process, list[psutil.Process]]:
     """Everything that runs for each of them, found by one look at all processes of this machine."""
     by_mark: dict[str, list[psutil.Process]] = {str(process.kit): [] for process in processes}
-    for one in psutil.process_iter():
+    for running in psutil.process_iter():
         with suppress(psutil.Error):
-            mark = one.environ().get(MARK)
+            mark = running.environ().get(MARK)
             if mark in by_mark:
-                by_mark[mark].append(one)
+                by_mark[mark].append(running)
     return {process: by_mark[str(process.kit)] for process in processes}
 
 
 def stop_all(processes: Sequence[Process]) -> None:
     """End several at once and without a word, so that the slowest decides and not the sum."""
-    while left := [one for members in members_of(processes).values() for one in members]:
+    while left := [running for members in members_of(processes).values() for running in members]:
         _kill(left)
     for process in processes:
         process.forget()

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import logging
 import runpy
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
-from fedlin.deploy.runs import BEST, MODEL, STATE, begin_run, conclude, present_run, write_model
+from fedlin.deploy.runs import BEST, MODEL, STATE, Ending, begin_run, conclude, present_run, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -56,7 +57,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
             )
         raise
     write_model(place / MODEL, result.x)
-    end: dict[str, Any] = {"status": result.status, "rounds": result.rounds}
+    end: Ending = {"status": result.status, "rounds": result.rounds}
     if result.best is not None:
         write_model(place / BEST, result.best.x)
         end["best"] = {"round": result.best.round, "value": result.best.value}
@@ -130,7 +131,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
         ) from error
 
 
-def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
+def tell_status(folder: str, request: dict[str, Any]) -> dict[str, Any]:
     """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer.
 
     Sites that registered since this job began were started again, and the job has no process there.
@@ -144,7 +145,7 @@ def tell_status(folder: str, asked: dict[str, Any]) -> dict[str, Any]:
         "settings": _job.get("settings", ""),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
-        "events": status.events[int(asked.get("events", 0)) :],
+        "events": status.events[int(request.get("events", 0)) :],
         "silent": (silent := [row.name for row in status.sites if row.state.startswith("silent")]),
         "returned": [name for name in silent if name in returned],
     }
@@ -196,8 +197,8 @@ def check_settings(kit: Path, sent: Path) -> None:
         raise WireError(f"this site keeps a {NAME} of its own, and {both}: its owner changes or removes the file.")
 
 
-def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(table: Mapping[str, object], above: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in table.items():
         flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
     return flat
@@ -229,8 +230,8 @@ def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:
     own: dict[str, Any] = runpy.run_path(str(path))
     for function in functions:
         if function not in own:
-            what = "rows, as read_table does" if function == "table" else "problem"
-            raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {what}.")
+            content = "rows, as read_table does" if function == "table" else "problem"
+            raise DeployError(f"{CLIENT} has no function {function}(): give one that returns {name}'s {content}.")
     return own
 
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from fedlin.deploy.event_lines import Event
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.connection import check_connection
 from fedlin.deploy.flare.driver import Driver
@@ -12,6 +12,7 @@ from fedlin.deploy.flare.kits import check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process
 from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
+from fedlin.deploy.runs import Ending
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.site_record import SiteRecord, read_record
 from fedlin.deploy.status import Awaiting, Progress
@@ -85,12 +86,12 @@ class SiteWatch:
             self._screen.tell(f"{self.name}: {wrong or 'the server is reached, and asks nothing at the moment'}")
 
 
-def attend(project: Project, say: Say) -> dict[str, Any]:
+def attend(project: Project, say: Say) -> Ending:
     """Send the job, and send it again whenever it ended before the run did; tell what happens meanwhile."""
     check_certificate(project.admin)
     driver, screen = Driver(project.admin, project.job, project.sites, project.needed), Screen(say)
     quick, begun = 0, time.monotonic()
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     try:
         while driver.ended != _DONE:
             if driver.ended is not None:  # a job that went on for a while brought rounds, which are saved
@@ -122,7 +123,7 @@ def attend(project: Project, say: Say) -> dict[str, Any]:
         driver.forget()
 
 
-def _show(driver: Driver, screen: Screen, events: list[dict[str, Any]]) -> set[str]:
+def _show(driver: Driver, screen: Screen, events: list[Event]) -> set[str]:
     """Show what the running job says of itself; the sites that do not answer in it and are there again."""
     answer = driver.ask({"events": len(events)})
     if answer is None:

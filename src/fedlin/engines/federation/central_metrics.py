@@ -1,7 +1,6 @@
 """Metrics that the server takes of its model on data of its own, as a simulation does."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedlin.core import Array
 from fedlin.engines.evaluation_rounds import Evaluations, plan_evaluations, reached
@@ -10,6 +9,7 @@ from fedlin.engines.federation.session import Session
 from fedlin.errors import ArgumentError
 from fedlin.precision import precision
 from fedlin.problems.metrics import Evaluate, Metric, as_it_is, evaluate_in_blocks
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 
 
@@ -36,7 +36,7 @@ class CentralMetrics:
 
 def central_metrics(
     metrics: Mapping[str, Metric] | None,
-    test: Any,
+    test: Data,
     every: int,
     model: Problem | None,
     start: Array,

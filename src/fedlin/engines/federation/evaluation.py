@@ -1,4 +1,4 @@
-"""The clients measure the model on data of their own: the mean is told, the best model kept, and a run ended by it."""
+"""The clients measure the model on their own data: the mean is reported, the best model kept, and a run ended by it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +120,7 @@ class FederationEvaluator:
             counted = [name for name in sites if metric in sites[name]]
             total = sum(weights[name] for name in counted)
             mean[metric] = sum(weights[name] * sites[name][metric] for name in counted) / total
-        facts: dict[str, Any] = {"mean": mean, "sites": sites}
+        facts: dict[str, object] = {"mean": mean, "sites": sites}
         if refused:
             facts["refused"] = {name: str(why) for name, why in refused.items()}
         session.round_log.note("evaluation", session.progress.round, **facts)
@@ -140,10 +140,10 @@ class FederationEvaluator:
         session = self.session
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))
         reachable = session.exchange.transport.clients()
-        asked = [name for name in session.roster.active if name in reachable]
-        if not asked:
+        names = [name for name in session.roster.active if name in reachable]
+        if not names:
             return {}
-        return session.ask(route, dict.fromkeys(asked, message), needed, due=asked)
+        return session.ask(route, dict.fromkeys(names, message), needed, due=names)
 
     def _write(self, metric: str) -> None:
         if self.path is not None and self.best is not None:

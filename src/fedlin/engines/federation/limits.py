@@ -60,9 +60,9 @@ class Limits:
         if not 0 < positive("limits.delta", self.delta) < 1:
             raise ArgumentError(f"limits.delta = {self.delta} is not allowed: give a number between 0 and 1.")
         for name in ("methods", "runs"):
-            given = getattr(self, name)
-            if given is not None and (isinstance(given, str) or not all(isinstance(entry, str) for entry in given)):
-                raise ArgumentError(f"limits.{name} = {given!r} is not allowed: give a list of names.")
+            limit = getattr(self, name)
+            if limit is not None and (isinstance(limit, str) or not all(isinstance(entry, str) for entry in limit)):
+                raise ArgumentError(f"limits.{name} = {limit!r} is not allowed: give a list of names.")
 
     def check(self, name: str, value: Any) -> None:
         """Refuse a number beyond the limit of this name.

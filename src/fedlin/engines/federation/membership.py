@@ -76,15 +76,15 @@ def _greet(
     A hello tells a client what the run will ask of it, so that its own limits can refuse before any work. Everyone is
     waited for, or so many as are `needed`.
     """
-    asked = {name: number for name, number in numbers.items() if name not in greeted}
-    if not asked:
+    ungreeted = {name: number for name, number in numbers.items() if name not in greeted}
+    if not ungreeted:
         return {}
     count = max(max(numbers.values()) + 1, len(session.roster.participants))
     tau, eta = session.plan.rows(count, session.rounds)
     audit = session.round_log.audit
     head = {} if audit is None else {"trail": audit.head()}
     hellos = {}
-    for name, number in asked.items():
+    for name, number in ungreeted.items():
         plan = {"rounds": session.rounds, "tau": int(np.max(tau[..., number])), "eta": float(np.max(eta[..., number]))}
         terms = wire.write_facts({**session.handshake.facts, **plan, **head})
         hellos[name] = wire.write_message(Header(Kind.HELLO, session.run), terms)

@@ -1,9 +1,9 @@
-"""Whom the server waits for at this moment, told in `waiting.jsonl`, which is written anew for every exchange."""
+"""Whom the server waits for at this moment, written to `waiting.jsonl`, which is written anew for every exchange."""
 
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Pending:
             self.end()
             self._file.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: Mapping[str, object]) -> None:
         if self._file is not None:
             self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
             self._file.flush()

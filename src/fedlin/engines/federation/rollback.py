@@ -11,7 +11,7 @@ def watch_norms(session: Session, norms: Mapping[str, Mapping[str, float]]) -> N
     if suspect is not None:
         facts = {"client": suspect.client, "norm": suspect.norm, "usual": suspect.usual}
         session.round_log.note("outlier", session.progress.round, why=str(suspect), **facts)
-    session.checkpoints.pinned = {one.round for one in session.norms.suspects}
+    session.checkpoints.pinned = {known.round for known in session.norms.suspects}
 
 
 def go_back(session: Session) -> None:

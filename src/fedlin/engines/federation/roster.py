@@ -39,7 +39,9 @@ class Roster:
     @property
     def absent(self) -> dict[str, State]:
         """Who took part once and does not now, and why."""
-        return {name: one.state for name, one in self.participants.items() if one.state != "active"}
+        return {
+            name: participant.state for name, participant in self.participants.items() if participant.state != "active"
+        }
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -61,7 +63,7 @@ class Roster:
         for participant in self.participants.values():
             participant.base = None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """As plain values, to be saved."""
         return {name: asdict(participant) for name, participant in self.participants.items()}
 
@@ -71,5 +73,5 @@ class Roster:
         # Checkpoints of fedlin 0.1 call the state a standing.
         renamed = {"standing": "state"}
         return cls(
-            {name: Participant(**{renamed.get(k, k): v for k, v in kept.items()}) for name, kept in plain.items()}
+            {name: Participant(**{renamed.get(k, k): v for k, v in fields.items()}) for name, fields in plain.items()}
         )

@@ -76,8 +76,8 @@ def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> 
     attempts, pause = 0, session.policy.pause
     while not interrupt.asked:
         attempts += 1
-        asked = membership.update()
-        played = None if asked is None else attempt_round(session, asked)
+        names = membership.update()
+        played = None if names is None else attempt_round(session, names)
         if played is not None:
             return played, attempts
         if time.monotonic() - begun > session.policy.patience:

@@ -14,12 +14,12 @@ LENGTH = 16  # bytes
 Words = tuple[np.uint32, ...]
 
 
-def secret_words(given: bytes | None, algorithm: Method, folder: Path | None, *, central: bool) -> Words:
+def secret_words(secret: bytes | None, algorithm: Method, folder: Path | None, *, central: bool) -> Words:
     """The secret as given; else one of its own where the algorithm has this side add noise, and none elsewhere."""
-    if given is None:
+    if secret is None:
         noised = any(mechanism is not None and mechanism.central == central for mechanism in algorithm.mechanisms)
-        given = own_secret(folder) if noised else b""
-    return words(given)
+        secret = own_secret(folder) if noised else b""
+    return words(secret)
 
 
 def fresh(secret: Words, about: bytes) -> Words:

@@ -35,6 +35,7 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.metrics import Metric
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 from fedlin.result import Status
 from fedlin.transports.transport import Transport
@@ -61,7 +62,7 @@ def serve(
     stop: float | Stop | None = None,
     on_round: OnRound | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     model: Problem | None = None,
     secure: bool = False,
@@ -118,9 +119,13 @@ def serve(
     rounds = positive_integer("rounds", rounds)
     start = _start(dim, x0, dtype)
     policy = Policy.everyone() if policy is None else policy
-    for given, value, kind in (("algorithm", algorithm, Algorithm), ("plan", plan, Plan), ("policy", policy, Policy)):
+    for argument, value, kind in (
+        ("algorithm", algorithm, Algorithm),
+        ("plan", plan, Plan),
+        ("policy", policy, Policy),
+    ):
         if not isinstance(value, kind):
-            raise ArgumentError(f"{given} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
+            raise ArgumentError(f"{argument} = {value!r} is not allowed: give a fedlin {kind.__name__}.")
     policy.check(algorithm)
     aggregate = check_aggregate(algorithm, aggregate, np.ones(1))
     if policy.quorum is not None:

@@ -84,10 +84,10 @@ class Session:
         self, route: str, requests: Mapping[str, bytes], needed: int | None = None, due: Collection[str] = ()
     ) -> dict[str, Reply]:
         """One exchange of the present round: see `Exchange.exchange`. Who is silent or damaged is reported."""
-        found = self.exchange.exchange(self.progress.round, route, requests, needed, due)
-        self.report("silent", found.silent)
-        self.reject(found.damaged)
-        return found.replies
+        exchanged = self.exchange.exchange(self.progress.round, route, requests, needed, due)
+        self.report("silent", exchanged.silent)
+        self.reject(exchanged.damaged)
+        return exchanged.replies
 
     def report(self, kind: FaultKind, reasons: Mapping[str, str | Refusal]) -> None:
         """Record what keeps clients from being counted."""

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 from numpy.typing import NDArray
 
 from fedlin.columns import Measures, unmeasured
-from fedlin.core import Array, Message, Numbers, Scalar, Structure, Vector, rebuild, structure
+from fedlin.core import Array, Message, Numbers, PyTree, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
 from fedlin.engines.local import wide_sum
 from fedlin.engines.opening import opening_rounds
@@ -53,7 +54,7 @@ class Chunk(NamedTuple):
     used: int  # how many there are without those
     first: int  # the place of the first among all that take part
 
-    def take(self, tree: Any) -> Any:
+    def take(self, tree: PyTree) -> PyTree:
         """The rows of these clients; by a slice where they lie together, since that copies nothing."""
         rows: Any = self.numbers
         if self.used == len(rows) and rows[-1] - rows[0] == len(rows) - 1:
@@ -88,7 +89,7 @@ class ComingRound(NamedTuple):
 
 
 class RoundInputs(NamedTuple):
-    """What every program of a round is told."""
+    """What every program of a round is given."""
 
     numbers: Numbers
     seed: Leaf
@@ -175,7 +176,7 @@ class Chunked:
         of_all = Weighting(None, *(np.asarray(value, dtype) for value in (weighting.share, weighting.largest)))
         eta = self._totals.eta[self.done] if self._totals.eta.ndim else self._totals.eta
         server, calls = self.server, []
-        seen: list[Any] = [None] * len(chunks)  # each client's sum of losses, and of how many
+        loss_sums: list[PyTree] = [None] * len(chunks)  # each client's sum of losses, and of how many
         single = coming.placed is not None
         states = [self._newest_states(chunk) for chunk in chunks]
         for clients_part, server_part in _programs(
@@ -185,13 +186,13 @@ class Chunked:
             for number, chunk in enumerate(chunks):
                 clients, weights = coming.placed or self._load(chunk, self.done)
                 clients = clients._replace(state=states[number])
-                given = (inputs, server, clients, weights, np.int32(chunk.used))
+                arguments = (inputs, server, clients, weights, np.int32(chunk.used))
                 if not keep:
-                    check_fits(clients_part, given, self.chunk)
-                states[number], uploads, taken, *losses = clients_part(*given)
+                    check_fits(clients_part, arguments, self.chunk)
+                states[number], uploads, taken, *losses = clients_part(*arguments)
                 if keep:
                     self._save_states()  # the last round's, while the device works on this one
-                seen[number] = _plus(seen[number], losses)
+                loss_sums[number] = _plus(loss_sums[number], losses)
                 mean = _plus(mean, uploads)
                 calls.append(taken)
                 if number > 0:
@@ -206,7 +207,9 @@ class Chunked:
         elif keep:
             for chunk, new in zip(chunks, states, strict=True):
                 self._write_states(chunk, new)
-        training = [mean_loss(chunk.weights, *map(np.asarray, one)) for chunk, one in zip(chunks, seen, strict=True)]
+        training = [
+            mean_loss(chunk.weights, *map(np.asarray, sums)) for chunk, sums in zip(chunks, loss_sums, strict=True)
+        ]
         return server, np.sum(calls, axis=0), np.sum(training, axis=0)
 
     def _newest_states(self, chunk: Chunk) -> State:
@@ -240,7 +243,7 @@ class Chunked:
         placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))
         return placed
 
-    def _measure(self, x: Any) -> Measures:
+    def _measure(self, x: Leaf) -> Measures:
         """The measures of a model, from one pass over all clients where they do not follow from the optimum alone."""
         problem, point = self.run.problem, jnp.asarray(x)
         optimum = problem.known_optimum
@@ -277,12 +280,12 @@ def chunk_that_fits(run: Run) -> int | None:
     Two chunks are there at once, and local work needs as much again and more.
     """
     problem, memory = run.problem, device_memory()
-    one = count_bytes(of_clients((problem.data, problem.noise), 1))
-    one += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
-    if one * problem.clients <= WHOLE * memory:
+    client_bytes = count_bytes(of_clients((problem.data, problem.noise), 1))
+    client_bytes += count_bytes(jax.eval_shape(run.algorithm.init_client, problem.start))
+    if client_bytes * problem.clients <= WHOLE * memory:
         return None
     models = 4 * problem.start.nbytes  # a client's own, its gradient, its upload and its step
-    return max(1, min(run.cohort or problem.clients, int(PART * memory / (one + models))))
+    return max(1, min(run.cohort or problem.clients, int(PART * memory / (client_bytes + models))))
 
 
 @jax.jit
@@ -295,7 +298,7 @@ def _merge(newer: Vector, place: Vector, old: State, new: State) -> State:
     return jax.tree.map(choose, old, new)
 
 
-def _plus(total: Any, more: Any) -> Any:
+def _plus(total: PyTree, more: PyTree) -> PyTree:
     return more if total is None else jax.tree.map(jnp.add, total, more)
 
 
@@ -304,15 +307,17 @@ def _to_host(measures: Measures) -> Measures:
 
 
 @cache
-def _drawing(clients: int, size: int) -> Any:
+def _drawing(clients: int, size: int) -> Wrapped:
     return jax.jit(lambda seed, round_index: draw_cohort(jax.random.key(seed), round_index, clients, size))
 
 
 @cache
-def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram, count: int) -> Any:
+def _programs(
+    algorithm: Structure, opening: bool, client_program: ClientProgram, count: int
+) -> tuple[tuple[Wrapped, Wrapped], ...]:
     """For each phase what a chunk of clients does, and what the server does with the mean."""
 
-    def of_phase(number: int) -> tuple[Any, Any]:
+    def of_phase(number: int) -> tuple[Wrapped, Wrapped]:
         def clients_part(
             inputs: RoundInputs, server: State, clients: ClientArrays, weights: Vector, count: Scalar
         ) -> tuple[State, Message, jax.Array, Vector, jax.Array]:
@@ -335,7 +340,7 @@ def _programs(algorithm: Structure, opening: bool, client_program: ClientProgram
 
 
 @cache
-def _survey(objective: Objective, block: int | None) -> Any:
+def _survey(objective: Objective, block: int | None) -> Wrapped:
     def run(data: Data, weights: Vector, optimum: Optimum | None, x: Vector) -> Sums:
         return survey(objective, data, weights, optimum, x, block)
 

@@ -6,22 +6,23 @@ are its inputs, so a second run of the same shape compiles nothing.
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
+from jax.stages import Wrapped
 
 from fedlin.aggregation import Aggregator, mean
 from fedlin.columns import MEASURED, Measures, reached, unmeasured
-from fedlin.core import Phase, Scalar, Structure, Vector, rebuild
+from fedlin.core import MethodPhase, PyTree, Scalar, Structure, Vector, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.opening import renews
-from fedlin.engines.phase import ClientArrays, ClientProgram
+from fedlin.engines.phase import ClientArrays, ClientProgram, Leaf
 from fedlin.engines.simulation.round import Cohort, Played, play_round
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
 from fedlin.problems.objective import Data
-from fedlin.problems.survey import in_closed_form, measure, survey, views
+from fedlin.problems.survey import Sums, in_closed_form, measure, survey, views
 
 RUNNING, STOPPED, DIVERGED = 0, 1, 2
 FAR = 1e30  # a model this many times farther away than it began has diverged
@@ -30,38 +31,38 @@ FAR = 1e30  # a model this many times farther away than it began has diverged
 class Inputs(NamedTuple):
     """What a run is made of, in numbers."""
 
-    numbers: Any  # the algorithm's hyperparameters, by name
+    numbers: PyTree  # the algorithm's hyperparameters, by name
     data: Data
     noise: Data
-    weights: Any
-    optimum: Any  # an Optimum, or None
-    tau: Any  # (m,), or (capacity, m) where the plan changes every round
-    eta: Any
-    totals: Any  # Totals; its eta is (capacity,) where the plan changes every round
-    present: Any  # (capacity, m) or None
-    seed: Any
-    limits: Any  # Measures: stop when one is at its limit
-    start: Any  # x0
-    every: Any  # rounds from one measure to the next
-    last: Any  # the round that is measured whatever its number
+    weights: Leaf
+    optimum: PyTree  # an Optimum, or None
+    tau: Leaf  # (m,), or (capacity, m) where the plan changes every round
+    eta: Leaf
+    totals: PyTree  # Totals; its eta is (capacity,) where the plan changes every round
+    present: Leaf  # (capacity, m) or None
+    seed: Leaf
+    limits: PyTree  # Measures: stop when one is at its limit
+    start: Leaf  # x0
+    every: Leaf  # rounds from one measure to the next
+    last: Leaf  # the round that is measured whatever its number
 
 
 class State(NamedTuple):
     """What one round hands to the next."""
 
-    server: Any
-    clients: Any
+    server: PyTree
+    clients: PyTree
 
 
 class Records(NamedTuple):
     """What is kept of every round, rounds first; the first `filled` rows of a run count."""
 
-    x: Any  # one row where models are not kept: the latest that has not diverged
+    x: Leaf  # one row where models are not kept: the latest that has not diverged
     measures: Measures
-    calls: Any  # a `wide_sum` of gradients
-    training: Any  # the mean loss that came with them
-    filled: Any
-    status: Any
+    calls: Leaf  # a `wide_sum` of gradients
+    training: Leaf  # the mean loss that came with them
+    filled: Leaf
+    status: Leaf
 
 
 When = Literal["always", "seldom", "never"]  # all rounds, some and the last, or none
@@ -104,13 +105,15 @@ def _note(log: Vector, index: Scalar, value: Vector) -> Vector:
 
 
 @cache
-def program(key: ProgramKey) -> Any:
+def program(key: ProgramKey) -> Wrapped:
     """The compiled function (inputs, state, status, first, count) -> (state, records).
 
     In a batch every input named in `key.runs`, the state and the status have a leading run axis.
     """
 
-    def play(inputs: Inputs, state: State, first: Scalar, index: Scalar) -> tuple[State, tuple[Vector, Scalar], Any]:
+    def play(
+        inputs: Inputs, state: State, first: Scalar, index: Scalar
+    ) -> tuple[State, tuple[Vector, Scalar], Sums | None]:
         """The state after a round, its gradients and training loss, and what a survey of the model before it found."""
         seed = jax.random.key(inputs.seed)
         cohort = Cohort()
@@ -136,7 +139,7 @@ def program(key: ProgramKey) -> Any:
             also = [(inputs.weights, own_views)]
         algorithm = rebuild(key.algorithm, inputs.numbers)
 
-        def by(phases: tuple[Phase[Any, Any], ...]) -> Played:
+        def by(phases: tuple[MethodPhase, ...]) -> Played:
             return play_round(
                 phases,
                 key.client_program,
@@ -161,10 +164,10 @@ def program(key: ProgramKey) -> Any:
         noted = (played.calls, played.training)
         return State(played.server, played.clients), noted, played.sums[0] if also else None
 
-    def judge(inputs: Inputs, x: Vector, done: Scalar, surveyed: Any) -> tuple[Measures, Scalar]:
+    def judge(inputs: Inputs, x: Vector, done: Scalar, surveyed: Sums | None) -> tuple[Measures, Scalar]:
         client_program, optimum = key.client_program, inputs.optimum
 
-        def look() -> Any:
+        def look() -> Sums:
             if surveyed is not None:
                 return surveyed
             return survey(
@@ -190,7 +193,7 @@ def program(key: ProgramKey) -> Any:
 
     def advance(inputs: Inputs, state: State, status: Scalar, first: Scalar, count: Scalar) -> tuple[State, Records]:
         def judged(
-            records: Records, state: State, rounds: Scalar, surveyed: Any = None, apart: bool = False
+            records: Records, state: State, rounds: Scalar, surveyed: Sums | None = None, apart: bool = False
         ) -> Records:
             """The records with what is found after so many rounds of this call; there is nothing to find at the start.
 
@@ -250,8 +253,8 @@ def program(key: ProgramKey) -> Any:
 
     if key.spread is not None:
         assert key.runs is not None
-        own: Any = BY_RUN
-        later: Any = BY_ROUND_AND_RUN
+        own: PyTree = BY_RUN
+        later: PyTree = BY_ROUND_AND_RUN
         inputs = Inputs(*(own if name in key.runs else EVERYWHERE for name in Inputs._fields))
         # No core waits for another: each plays its runs until the last of them is through.
         advance = jax.shard_map(

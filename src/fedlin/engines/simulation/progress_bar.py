@@ -9,9 +9,9 @@ class _Silent:
         """Nothing to show."""
 
 
-def bar(shown: bool, rounds: int, name: str) -> AbstractContextManager[Any]:
+def bar(visible: bool, rounds: int, name: str) -> AbstractContextManager[Any]:
     """A bar with `update(rounds, text)`, or one that does nothing."""
-    return _RichBar(rounds, name) if shown else nullcontext(_Silent())
+    return _RichBar(rounds, name) if visible else nullcontext(_Silent())
 
 
 class _RichBar:

@@ -1,14 +1,14 @@
 """What has been measured so far in a run, gathered chunk by chunk."""
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
 
 from fedlin.checks import true_or_false
 from fedlin.columns import MEASURED, SPENT, TRAINING, Measures, column
-from fedlin.core import Array
+from fedlin.core import Array, PyTree
 from fedlin.engines.evaluation_rounds import Best
 from fedlin.engines.local import read_wide_sum
 from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
@@ -36,7 +36,11 @@ class RunRecords:
         self.columns: dict[str, list[Array]] = {
             **{name: [np.full(1, np.nan)] for name in unknown},
             **{name: [np.asarray(value)[None]] for name, value in first.items()},
-            **{one.name: [np.zeros(1, one.cost(nothing).dtype)] for one in SPENT if one.cost is not None},
+            **{
+                quantity.name: [np.zeros(1, quantity.cost(nothing).dtype)]
+                for quantity in SPENT
+                if quantity.cost is not None
+            },
         }
         self.models: list[Array] = [run.x0[None]]
         self.rounds = 0
@@ -53,28 +57,28 @@ class RunRecords:
         filled, status = int(records.filled), int(records.status)
         if status == DIVERGED:
             self.diverged_at = self.rounds + filled
-        kept = filled - (status == DIVERGED)
-        costs = self.run.costs(self.rounds, read_wide_sum(records.calls[:kept]), seconds / max(filled, 1))
-        rows = {name: values[:kept] for name, values in records.measures.items()}
-        rows[TRAINING] = np.asarray(records.training[:kept])
-        rows |= {name: np.full(kept, np.nan) for name in self.metrics}
-        for one in SPENT:
-            assert one.cost is not None
-            last = self.columns[one.name][-1][-1]
-            rows[one.name] = (np.cumsum(one.cost(costs)) + last).astype(last.dtype)
-        if kept:
+        count = filled - (status == DIVERGED)
+        costs = self.run.costs(self.rounds, read_wide_sum(records.calls[:count]), seconds / max(filled, 1))
+        rows = {name: values[:count] for name, values in records.measures.items()}
+        rows[TRAINING] = np.asarray(records.training[:count])
+        rows |= {name: np.full(count, np.nan) for name in self.metrics}
+        for quantity in SPENT:
+            assert quantity.cost is not None
+            last = self.columns[quantity.name][-1][-1]
+            rows[quantity.name] = (np.cumsum(quantity.cost(costs)) + last).astype(last.dtype)
+        if count:
             for name, chunks in self.columns.items():
                 chunks.append(rows[name])
             if self.iterates:
-                self.models.append(records.x[:kept])
+                self.models.append(records.x[:count])
             else:
-                self.models[-1] = records.x[:kept][-1:]
-        self.rounds += kept
+                self.models[-1] = records.x[:count][-1:]
+        self.rounds += count
         self._find_latest(rows)
         return status
 
     def _find_latest(self, rows: dict[str, Array]) -> None:
-        for name in (*(one.name for one in MEASURED), TRAINING, *self.metrics):
+        for name in (*(quantity.name for quantity in MEASURED), TRAINING, *self.metrics):
             known = rows[name][~np.isnan(rows[name])]
             if known.size:
                 self.latest[name] = known[-1]
@@ -106,7 +110,7 @@ class RunRecords:
         """Every column as one array."""
         return {name: np.concatenate(chunks) for name, chunks in self.columns.items()}
 
-    def save(self, state: Any) -> dict[str, Array]:
+    def save(self, state: PyTree) -> dict[str, Array]:
         """The log and the run's state, as a checkpoint's arrays."""
         leaves = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         log = {**self.arrays(), "x": np.concatenate(self.models)}
@@ -136,7 +140,7 @@ class RunRecords:
         state: T = jax.tree.unflatten(shape, [arrays[f"state_{i}"] for i in range(len(leaves))])
         return rounds, state
 
-    def result(self, status: Status, measure: Callable[[Any], Measures]) -> Result:
+    def result(self, status: Status, measure: Callable[[Array], Measures]) -> Result:
         """The run as the user gets it, the last model measured whether it was its turn or not."""
         columns, models = self.arrays(), np.concatenate(self.models)
         if self.run.when == "never":
@@ -161,6 +165,6 @@ class RunRecords:
         )
 
 
-def keeps_iterates(asked: bool | None, rounds: int, dim: int) -> bool:
+def keeps_iterates(iterates: bool | None, rounds: int, dim: int) -> bool:
     """Whether every model is kept: as asked, or by default up to ten million numbers."""
-    return (rounds + 1) * dim <= KEPT_BY_DEFAULT if asked is None else true_or_false("iterates", asked)
+    return (rounds + 1) * dim <= KEPT_BY_DEFAULT if iterates is None else true_or_false("iterates", iterates)

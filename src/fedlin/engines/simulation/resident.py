@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from fedlin.columns import Measures, unmeasured
-from fedlin.core import structure
+from fedlin.core import PyTree, structure
 from fedlin.devices import choose_spread, share_out
 from fedlin.engines.phase import ClientProgram
 from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program
@@ -18,6 +18,7 @@ from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.memory import fitting_block
+from fedlin.problems.objective import Data
 from fedlin.result import Result, Status
 
 HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
@@ -114,14 +115,14 @@ class Resident:
                 made[kind] = self._first_measures(run, data), run.state()
         return [made[kind] for kind in kinds]
 
-    def _first_measures(self, run: Run, data: Any) -> Measures:
+    def _first_measures(self, run: Run, data: Data) -> Measures:
         if run.when == "never":
             measures = unmeasured(run.problem.dtype)
         else:
             measures = run.problem.measure(run.x0, self._apart(data))
         return {name: np.asarray(value) for name, value in measures.items()}
 
-    def _apart(self, data: Any) -> Any:
+    def _apart(self, data: Data) -> Any:
         """Data to measure with where it is not the problem's own."""
         return data if self.packed or self.mesh is not None else None
 
@@ -176,7 +177,7 @@ class Resident:
             first.aggregate,
         )
 
-    def _arguments(self, inputs: Inputs, count: int) -> tuple[Any, ...]:
+    def _arguments(self, inputs: Inputs, count: int) -> tuple[PyTree, ...]:
         """What the program takes to play so many rounds."""
         status = jnp.asarray(self.status[0] if len(self.runs) == 1 else self.status)
         return inputs, self.state, status, np.int32(self.done), np.int32(count)
@@ -222,7 +223,7 @@ class Resident:
             self._inputs = (capacity, merged._replace(**moved), differing)
         return self._inputs[1:]
 
-    def _place(self, name: str, part: Any, differing: frozenset[str]) -> Any:
+    def _place(self, name: str, part: PyTree, differing: frozenset[str]) -> PyTree:
         """A part of the inputs where the program wants it in every call, for it to compile once."""
         if self.mesh is not None:
             return part
@@ -269,13 +270,13 @@ def _one(records: Records, number: int) -> Records:
     return Records(x, measures, calls, training, records.filled[number], records.status[number])
 
 
-def _stack(trees: list[Any]) -> Any:
+def _stack(trees: list[PyTree]) -> PyTree:
     """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
     home = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(home[id(tree)] for tree in trees))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: PyTree, b: PyTree) -> bool:
     """Whether two runs share an input: the very same arrays."""
     left, right = jax.tree.leaves(a), jax.tree.leaves(b)
     return all(x is y for x, y in zip(left, right, strict=True))

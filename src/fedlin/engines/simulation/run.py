@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from fedlin.devices import runs_kernels
 from fedlin.engines.checkpoint import digest
 from fedlin.engines.messages import RoundSize, message_sizes
 from fedlin.engines.opening import opening_rounds
-from fedlin.engines.phase import Totals, total
+from fedlin.engines.phase import Leaf, Totals, total
 from fedlin.engines.requirements import (
     check_aggregate,
     check_clients,
@@ -33,6 +32,7 @@ from fedlin.engines.simulation.program import Inputs, State, When
 from fedlin.engines.simulation.stop import Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 
 Participation = float | ArrayLike
@@ -58,7 +58,7 @@ class Run:
     every: int  # rounds from one measure to the next, 0 for none
     aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
 
-    def inputs(self, first: int, capacity: int, data: Any = None) -> Inputs:
+    def inputs(self, first: int, capacity: int, data: Data = None) -> Inputs:
         """The program's inputs for the rounds from `first` on; `data` is the clients' where it was placed already."""
         dtype = self.problem.dtype
         return Inputs(
@@ -75,7 +75,7 @@ class Run:
             **self.windows(first, capacity),
         )
 
-    def windows(self, first: int, capacity: int) -> dict[str, Any]:
+    def windows(self, first: int, capacity: int) -> dict[str, Leaf]:
         """The inputs that move on with the rounds."""
         eta = _window(self.eta, first, capacity)
         return {
@@ -127,7 +127,7 @@ class Run:
         whole_steps = self.looped and (sampling is None or sampling.batch is None)
         return 2 + float(np.mean(self.tau)) if whole_steps else 2
 
-    def packed(self, devices: int) -> Any:
+    def packed(self, devices: int) -> Data:
         """The clients' rows in blocks, where clients differ much in length and every round reads all rows."""
         reads_all = self.cohort is None and self.problem.sampling is None
         whole = {Requirement.PROX, Requirement.HESSIAN}  # which are differentiated over all of a client's rows at once
@@ -137,8 +137,8 @@ class Run:
     def state(self) -> State:
         """The server's and the clients' states before the first round."""
         x = jnp.asarray(self.x0)
-        one = self.algorithm.init_client(x)
-        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), one)
+        client = self.algorithm.init_client(x)
+        everyone = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.problem.clients, axis=0), client)
         # Copies, since a program takes its state over and no buffer can be given twice.
         return State(jax.tree.map(jnp.copy, self.algorithm.init_server(x)), everyone)
 
@@ -231,9 +231,9 @@ def prepare_run(
     check_cohort(algorithm, answering, problem.clients)
     aggregate = check_aggregate(algorithm, aggregate, problem.weights)
     check_uploads(aggregate, int(answering.min()))
-    given = () if algorithm.recipe is None else algorithm.recipe.numbers
+    declared = () if algorithm.recipe is None else algorithm.recipe.numbers
     # A number that was left open is the problem's own; one of a wrapped method has a name with dots.
-    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in given}
+    numbers = {name: getattr(problem, name.rpartition(".")[2]) if value is None else value for name, value in declared}
     return Run(
         algorithm,
         problem,

@@ -1,7 +1,7 @@
 """Runs with all clients in one process: `simulate` plays one, `simulate_many` those of equal structure together."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -30,6 +30,7 @@ from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision
 from fedlin.problems.metrics import Metric
+from fedlin.problems.objective import Data
 from fedlin.problems.problem import Problem
 from fedlin.result import Result, Status
 
@@ -58,7 +59,7 @@ def simulate(
     measure_every: int | None = None,
     chunk: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     aggregate: Aggregator | None = None,
 ) -> Result:
@@ -145,20 +146,20 @@ def simulate(
         if look is not None:
             look(batch)
         status: Status = "done"
-        with Interrupt() as interrupt, bar(progress, rounds, run.algorithm.name) as shown:
+        with Interrupt() as interrupt, bar(progress, rounds, run.algorithm.name) as progress_bar:
             while batch.done < rounds and batch.running:
                 until = rounds if checkpoint is None else next_multiple(batch.done, checkpoint.every, rounds)
                 before = batch.done
                 records = batch.advance((until if look is None else min(until, look.next(before))) - before)
                 if look is not None:
                     look(batch)
-                asked = _call(callbacks, log, before, run.problem, records.x)
-                if asked is not None:
-                    log.cut(asked, records.x[asked - before - 1])
+                stopping = _call(callbacks, log, before, run.problem, records.x)
+                if stopping is not None:
+                    log.cut(stopping, records.x[stopping - before - 1])
                     return batch.result(0, "stopped")
                 if checkpoint is not None and batch.running and (batch.done == until or interrupt.asked):
                     saved.write(checkpoint.path, identity, batch.arrays())
-                shown.update(batch.done, headline(log.latest))
+                progress_bar.update(batch.done, headline(log.latest))
                 if interrupt.asked and batch.done < rounds and batch.running:
                     status = "interrupted"
                     break
@@ -183,7 +184,7 @@ def simulate_many(
     iterates: bool | None = None,
     measure_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    test: Any = None,
+    test: Data = None,
     every: int = 1,
     aggregate: Aggregator | None = None,
 ) -> list[Result]:
@@ -255,11 +256,11 @@ def simulate_many(
         )
         for algorithm, problem, plan, seed in zip(*rows, strict=True)
     ]
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, run in enumerate(runs):
         groups.setdefault(_kind(run), []).append(number)
     results: dict[int, Result] = {}
-    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as shown:
+    with Interrupt() as interrupt, bar(progress, rounds * len(groups), f"{total} runs") as progress_bar:
         for position, numbers in enumerate(groups.values()):
             group = [runs[n] for n in numbers]
             with precision(group[0].problem.dtype):
@@ -271,7 +272,7 @@ def simulate_many(
                     batch.advance((rounds if look is None else look.next(batch.done)) - batch.done)
                     if look is not None:
                         look(batch)
-                    shown.update(position * rounds + batch.done, "")
+                    progress_bar.update(position * rounds + batch.done, "")
                 if look is not None:
                     look(batch, last=True)
             ended: Status = "done" if batch.done >= rounds or not batch.running else "interrupted"
@@ -328,11 +329,11 @@ def _call(callbacks: Sequence[Callback], log: RunRecords, before: int, problem: 
     rows = {name: chunks[-1] for name, chunks in log.columns.items() if name not in unknown}
     wants_model = [_takes_three(callback) for callback in callbacks]
     for offset in range(log.rounds - before):
-        given: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
+        arguments: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
         if any(wants_model):
-            given.append(problem.model(models[offset]))
-        asked = [callback(*given[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]
-        if any(answer is True for answer in asked):
+            arguments.append(problem.model(models[offset]))
+        answers = [callback(*arguments[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]
+        if any(answer is True for answer in answers):
             return before + offset + 1
     return None
 
@@ -357,7 +358,7 @@ def _listed(value: Any, kind: type) -> list[Any]:
     return list(value) if listed else [value]
 
 
-def _kind(run: Run) -> Any:
+def _kind(run: Run) -> Hashable:
     """Runs of equal kind can share a program."""
     problem = run.problem
     leaves, shape = jax.tree.flatten((problem.data, problem.noise, problem.known_optimum))

@@ -24,16 +24,16 @@ class Stop:
     """
 
     def __init__(self, gap: float | None = None, **limits: float | None) -> None:
-        given = {name: limit for name, limit in {"gap": gap, **limits}.items() if limit is not None}
-        for name, limit in given.items():
+        allowed = {name: limit for name, limit in {"gap": gap, **limits}.items() if limit is not None}
+        for name, limit in allowed.items():
             if column(name).stop is None:
-                stopping = ", ".join(one.name for one in MEASURED)
+                stopping = ", ".join(quantity.name for quantity in MEASURED)
                 raise ArgumentError(f"stop.{name} is not allowed: a run ends by {stopping}, or by a metric.")
             if column(name).positive:
                 positive(f"stop.{name}", limit)
             else:
                 real(f"stop.{name}", limit, lambda value: True, "a finite number")
-        self.limits = {name: float(limit) for name, limit in given.items()}
+        self.limits = {name: float(limit) for name, limit in allowed.items()}
 
     def __getattr__(self, name: str) -> float | None:
         if name.startswith("_") or name == "limits" or column(name).stop is None:
@@ -57,7 +57,7 @@ class Stop:
     @property
     def needs_measures(self) -> bool:
         """Whether all clients have to be asked."""
-        return any(one.name in self.limits for one in MEASURED)
+        return any(quantity.name in self.limits for quantity in MEASURED)
 
     def measures(self, problem: Problem) -> Measures:
         """The limit of each measure, one that is never reached where none was given.
@@ -68,7 +68,9 @@ class Stop:
         Returns:
             Limits by column.
         """
-        limits: dict[str, Any] = {one.name: self.limits.get(one.name, one.never) for one in MEASURED}
+        limits: dict[str, Any] = {
+            quantity.name: self.limits.get(quantity.name, quantity.never) for quantity in MEASURED
+        }
         return {name: np.asarray(limit, problem.dtype) for name, limit in limits.items()}
 
     def check(self, problem: Problem, metrics: Collection[str]) -> None:
@@ -83,7 +85,7 @@ class Stop:
                 f"{problem!r} does not know its minimiser, so a run cannot stop by gap or distance: "
                 "use Stop(grad_norm=...)."
             )
-        unknown = self.limits.keys() - {one.name for one in MEASURED} - set(metrics)
+        unknown = self.limits.keys() - {quantity.name for quantity in MEASURED} - set(metrics)
         if unknown:
             raise ArgumentError(
                 f"stop = {self!r}, and this run measures no {', '.join(sorted(unknown))}: give metrics= and test=."

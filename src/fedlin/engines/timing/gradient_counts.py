@@ -1,11 +1,11 @@
 """Who answers in a round and how many gradients each client takes, without running it."""
 
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Wrapped
 
 from fedlin.core import Array, Numbers, Scalar, Structure, Vector, rebuild, structure
 from fedlin.engines.keys import draw_cohort, phase_keys
@@ -55,7 +55,7 @@ def gradient_calls(run: Run, rounds: int) -> tuple[Array, Array]:
 
 
 @cache
-def _program(algorithm: Structure, opening: bool, program: ClientProgram) -> Any:
+def _program(algorithm: Structure, opening: bool, program: ClientProgram) -> Wrapped:
     """A client's part of a round, of which only the count is kept: the compiler drops the rest."""
 
     def count(
