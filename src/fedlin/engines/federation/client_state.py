@@ -83,8 +83,12 @@ class ClientStates:
             kept.update(*(self._history(other) for other, number in self._rounds.items() if number == newest))
         for other in set(self._rounds) - kept:
             number, former = self._rounds.pop(other), self._records.pop(other, None)
-            if self.folder is not None:
-                checkpoint.retire(self._path(other, number), _spare(-1 if former is None else former.phase))
+            if self.folder is None:
+                continue
+            if former is None or former.phase < 0:  # no other of its size may follow
+                self._path(other, number).unlink(missing_ok=True)
+            else:
+                checkpoint.retire(self._path(other, number), _spare(former.phase))
 
     def _history(self, name: bytes) -> set[bytes]:
         """The states that led to this one, as far back as a round can be replayed, and itself."""
