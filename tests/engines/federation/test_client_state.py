@@ -1,6 +1,7 @@
 """A site's states on its disk: written over files that are needed no more, whole or not at all."""
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_a_run_needs_no_new_files_and_no_more_room(tmp_path: Path) -> None:
 
 
 def test_a_round_writes_its_states_and_replies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedLin's two phases leave a model, a gradient and two replies of a model's size: four, and what describes them."""
+    """FedLin's two phases leave a model, a gradient and two replies of a model's size, and what describes them."""
     written: list[int] = []
     write = checkpoint.write_whole
 
@@ -105,8 +106,8 @@ def test_a_longer_file_that_is_written_over_leaves_nothing_behind(tmp_path: Path
 def test_a_disk_that_is_full_for_a_moment_costs_no_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Method
 ) -> None:
-    """A write over an old file fails half-way: the states before are whole, and the request is answered when asked again."""
-    replace, failures = checkpoint.os.replace, []
+    """A write over an old file fails: the states before are whole, and the request is answered when asked again."""
+    replace, failures = os.replace, list[Any]()
 
     def full(source: Any, target: Any) -> None:
         if Path(target).suffix == ".state" and len(failures) < 2 and int(Path(target).stem[:10]) == 6:
@@ -114,7 +115,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_state(
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(source, target)
 
-    monkeypatch.setattr(checkpoint.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     result = federation(tmp_path, 12, algorithm=algorithm, start_again=8)
     assert len(failures) == 2
     np.testing.assert_array_equal(result.x, undisturbed(algorithm, 12))
