@@ -228,13 +228,23 @@ class FlareServer:
             transport.close()
 
 
+class _Site(NamedTuple):
+    """What a site's component asks FLARE for once a job."""
+
+    name: str
+    kit: Path
+    job: str
+    server: JobSender
+    signer: JobSigner
+
+
 class FlareClient:
     """A site's component: `program(name, kit, sent)` makes the handler that answers the server."""
 
     def __init__(self) -> None:
         self._handler: Handler | None = None
         self._turn = threading.Lock()
-        self._own: tuple[JobSender, JobSigner] | None = None
+        self._own: _Site | None = None
 
     @_publish
     def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
@@ -253,11 +263,11 @@ class FlareClient:
     def _answer(
         self, caller: str, phase: str, payload: bytes, signature: bytes, introduction: bytes
     ) -> tuple[bytes, bytes, bytes]:
-        name, kit, job = _here()
         if self._own is None:
+            name, kit, job = _here()
             _open_log(kit)
-            self._own = _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job)
-        server, signer = self._own
+            self._own = _Site(name, kit, job, _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job))
+        name, kit, job, server, signer = self._own
         context = Context(job, name, phase)
         try:
             if caller != SERVER:
