@@ -46,17 +46,21 @@ class AuditTrail:
     def record(self, event: str, **facts: Any) -> str:
         """Add a line; its hash."""
         with self._locked():
-            number, before = self._last()
+            size = self._size()
+            number, before = self._last(size)
             content = {"number": number + 1, "time": round(time.time(), 3), "event": event, **facts, "before": before}
             line = json.dumps(content, default=str).encode()
-            if self.path.exists() and self.path.stat().st_size > _SIZE:
+            if size > _SIZE:
                 self.path.rename(self.folder / f"audit-{number:012d}.jsonl")
+                size = 0
             digest = hashlib.sha256(line).hexdigest()
-            size = self.path.stat().st_size if self.path.exists() else 0
+            whole = self._known is not None and self._known[0] == size  # what is there ends with a line of our own
             try:
                 with open(self.path, "ab+", opener=_private) as file:
-                    file.seek(max(0, file.tell() - 1))
-                    file.write((b"\n" if file.read() not in (b"", b"\n") else b"") + line + b"\n")
+                    if not whole:
+                        file.seek(max(0, size - 1))
+                        line = line if file.read() in (b"", b"\n") else b"\n" + line
+                    file.write(line + b"\n")
                     self._known = file.tell(), number + 1, digest
             except OSError:  # the disk is full: a part of a line would break the chain
                 self._known = None
@@ -68,7 +72,7 @@ class AuditTrail:
     def head(self) -> str:
         """The hash of the latest line."""
         with self._locked():
-            return self._last()[1]
+            return self._last(self._size())[1]
 
     def entries(self) -> Iterator[Entry]:
         """All lines from the first on; ValueError at the first one that breaks the chain."""
@@ -90,9 +94,16 @@ class AuditTrail:
     def _files(self) -> list[Path]:
         return [*sorted(self.folder.glob("audit-*.jsonl")), *([self.path] if self.path.exists() else [])]
 
-    def _last(self) -> tuple[int, str]:
-        """The number and the hash of the latest line."""
-        if self._known is not None and self.path.exists() and self.path.stat().st_size == self._known[0]:
+    def _size(self) -> int:
+        """The bytes of the latest file; 0 where there is none."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _last(self, size: int) -> tuple[int, str]:
+        """The number and the hash of the latest line, where the latest file has so many bytes."""
+        if self._known is not None and size == self._known[0]:
             return self._known[1:]  # nobody else has written since
         files = self._files()
         if not files:
@@ -116,10 +127,20 @@ class AuditTrail:
     def _locked(self) -> Iterator[None]:
         import fcntl
 
-        self.folder.mkdir(0o700, parents=True, exist_ok=True)
-        with open(self.folder / ".audit.lock", "a", opener=_private) as lock:
+        lock = self._open_lock()
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
+
+    def _open_lock(self) -> int:
+        path = self.folder / ".audit.lock"
+        try:
+            return _private(path, os.O_WRONLY | os.O_CREAT)
+        except FileNotFoundError:  # nobody has written here yet
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+            return _private(path, os.O_WRONLY | os.O_CREAT)
 
 
 class TrailVerdict(NamedTuple):
@@ -154,5 +175,5 @@ def verify(trails: dict[str, AuditTrail]) -> list[TrailVerdict]:
     return verdicts
 
 
-def _private(path: str, flags: int) -> int:
+def _private(path: str | Path, flags: int) -> int:
     return os.open(path, flags, 0o600)

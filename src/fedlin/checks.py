@@ -1,13 +1,13 @@
 """Checks of arguments, shared by everything a user calls: each names the argument, the value and the remedy."""
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from fedlin.core import Array
 from fedlin.errors import ArgumentError, DataError, FedLinError
@@ -196,7 +196,8 @@ def _is_missing(value: object) -> bool:
 
 def is_sparse(value: object) -> bool:
     """Whether this is one of SciPy's sparse arrays or matrices."""
-    return bool(sparse.issparse(value))
+    sparse = sys.modules.get("scipy.sparse")  # SciPy takes long to import, and is there where there are such arrays
+    return sparse is not None and bool(sparse.issparse(value))
 
 
 def all_finite(array: Array) -> bool:

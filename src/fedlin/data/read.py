@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy import sparse
 
 from fedlin.checks import did_you_mean, file_name, is_sparse, positive_integer, shown
 from fedlin.data.csv_text import open_unpacked
@@ -222,6 +221,7 @@ def _looks_like_libsvm(file: Path) -> bool:
 
 
 def _libsvm(files: Sequence[Path], dim: int | None) -> list[Table]:
+    from scipy.sparse import csr_array  # takes long to import
     from sklearn.datasets import load_svmlight_file
 
     # Read as they are: whether counting starts at 0 or 1 shows only when all files are seen.
@@ -235,7 +235,7 @@ def _libsvm(files: Sequence[Path], dim: int | None) -> list[Table]:
         raise DataError(f"{files[0]}: dim = {dim} and the data have {widest} features; give at least that.")
     tables = []
     for file, (X, y) in zip(files, read, strict=True):
-        rows = sparse.csr_array((X.data, X.indices - first, X.indptr), shape=(X.shape[0], dim or widest))
+        rows = csr_array((X.data, X.indices - first, X.indptr), shape=(X.shape[0], dim or widest))
         tables.append(checked(file, rows, y))
     return tables
 
@@ -277,5 +277,11 @@ def _together(files: Sequence[Path], tables: Sequence[Table]) -> Table:
             raise DataError(f"of {file} and {files[0]} only one tells its clients: let both do it, or neither.")
     own = [np.full(len(t.y), stem) if t.clients is None else t.clients for t, stem in zip(tables, stems, strict=True)]
     parts = [table.X for table in tables]
-    X = sparse.vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
+    X = _stacked(parts) if is_sparse(parts[0]) else np.concatenate(parts)
     return Table(X, np.concatenate([t.y for t in tables]), np.concatenate(own))
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    from scipy.sparse import vstack  # takes long to import
+
+    return vstack(parts, format="csr")

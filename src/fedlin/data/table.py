@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from fedlin.checks import is_sparse
 from fedlin.core import Array
@@ -29,13 +28,19 @@ class Table(NamedTuple):
     clients: Array | None = None
 
 
+def _csr(X: Any) -> Any:
+    from scipy.sparse import csr_array  # takes long to import
+
+    return csr_array(X, dtype=np.float64)
+
+
 def checked(source: object, X: Any, y: Any, clients: Any = None, columns: Sequence[str] | None = None) -> Table:
     """A table of finite features with a label for every row; `source` and `columns` name what is wrong."""
     X = X if is_sparse(X) else np.asarray(X)
     if X.ndim != 2 or 0 in X.shape:
         raise DataError(f"{source}: X has shape {X.shape}; give at least one row and one feature, shape (n, d).")
     try:
-        X = sparse.csr_array(X, dtype=np.float64) if is_sparse(X) else X.astype(np.float64)
+        X = _csr(X) if is_sparse(X) else X.astype(np.float64)
     except (TypeError, ValueError) as cause:
         raise DataError(f"{source}: X is not an array of numbers ({cause}); encode words as numbers first.") from cause
     rows, places = _not_finite(X)

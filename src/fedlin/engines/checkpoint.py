@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ def write(
     mode: int = 0o666,
     *,
     sync: bool = True,
+    reuse: str = "",
 ) -> None:
     """Save what `read` gives back: a description in JSON, and the arrays one after the other, each with its CRC."""
     parts: list[bytes | memoryview] = []
@@ -111,29 +113,42 @@ def write(
         parts.append(part)
     description = json.dumps({"identity": identity, "arrays": described}).encode()
     lengths = _LENGTHS.pack(len(description), zlib.crc32(description))
-    write_whole(path, [_MAGIC, lengths, description, *parts], mode, sync=sync)
+    write_whole(path, [_MAGIC, lengths, description, *parts], mode, sync=sync, reuse=reuse)
 
 
 def write_whole(
-    path: str | os.PathLike[str], content: bytes | Sequence[bytes | memoryview], mode: int = 0o666, *, sync: bool = True
+    path: str | os.PathLike[str],
+    content: bytes | Sequence[bytes | memoryview],
+    mode: int = 0o666,
+    *,
+    sync: bool = True,
+    reuse: str = "",
 ) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part; `mode` as for `os.open`.
 
-    The content may come in several parts. Without `sync` all this holds as long as the machine keeps its power.
+    The content may come in several parts. Without `sync` all this holds as long as the machine keeps its power. With
+    `reuse` the file that was retired under that name is written over: a new one costs several times as much, since the
+    system has to find room and to clear the old one away. One at a time may write to a folder so.
     """
     target = Path(path)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
+    scratch = target.with_name(f"{reuse or f'{target.name}.{os.getpid()}'}.part")
     try:
-        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(scratch, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, mode)) as file:
             for part in [content] if isinstance(content, bytes) else content:
                 file.write(part)
-            file.flush()
+            file.truncate()
             if sync:
                 os.fsync(file.fileno())
         os.replace(scratch, target)
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+
+
+def retire(path: Path, reuse: str) -> None:
+    """Remove a file that is needed no more; its room is the next one's that is written with the same `reuse`."""
+    with suppress(FileNotFoundError):
+        os.replace(path, path.with_name(f"{reuse}.part"))
 
 
 class LaterSync:

@@ -33,9 +33,9 @@ def _listed(value: object) -> object:
 
 
 class Section(BaseModel):
-    """A table of the file: no key it does not know, no value of another type."""
+    """A table of the file: no key it does not know, no value of another type; its checks are built when first used."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class OracleConfig(Section):
@@ -73,7 +73,7 @@ class QuadraticConfig(OracleConfig):
 class PythonConfig(OracleConfig):
     """A problem made by a function of the user's own; every other key is an argument of it."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
     kind: Literal["python"] = "python"
     python: Annotated[str, Field(description='a file and a function in it, such as "model.py:problem"')]
 

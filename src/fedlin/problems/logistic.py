@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log1p
 
 from fedlin.checks import nonnegative
 from fedlin.core import Array, Matrix, Scalar, Vector
@@ -139,6 +138,8 @@ class Logistic(Problem):
                 f"{self!r} with nonconvex={self.nonconvex:g} has no known global minimum: "
                 "use the loss and the gradient norm, or set nonconvex=0."
             )
+        from scipy.special import expit, log1p  # takes long to import
+
         X = self.sheet.X.reshape(-1, self.dim).astype(np.float64)
         labels = self.sheet.y.reshape(-1).astype(np.float64)
         weight = (self.weights[:, None] * self.sheet.weight).reshape(-1)

@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
-from scipy.special import softmax as probabilities
 
 from fedlin.checks import positive_integer
 from fedlin.core import Array, Scalar, Vector
@@ -106,6 +104,9 @@ class Softmax(Problem):
         return largest_eigenvalues(self.data) / 2 + l2.max(), np.full(self.clients, l2.min())
 
     def solve(self) -> Optimum:
+        from scipy.special import logsumexp  # takes long to import
+        from scipy.special import softmax as probabilities
+
         d, K, l2 = self.data.X.shape[-1], self.classes, np.asarray(self.data.l2[0], np.float64)
         weight = (self.weights[:, None] * self.data.weight).reshape(-1)
         used = weight > 0

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, cg
 
 from fedlin.errors import UnknownError
 
@@ -31,6 +30,8 @@ def minimise(
     `curvature(x)` returns the map v ↦ ∇²f(x) v. A step is as exact as the gradient is small (Dembo, Eisenstat and
     Steihaug, 1982) and is halved until f falls by Armijo's share of what the slope promises.
     """
+    from scipy.sparse.linalg import LinearOperator, cg  # takes long to import
+
     x, slope = start, grad(start)
     norm = float(np.linalg.norm(slope))
     allowed = TOLERANCE * max(1.0, norm)

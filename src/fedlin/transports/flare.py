@@ -74,7 +74,9 @@ class FlareTransport:
         self._senders = {name: JobSender(root, name, job) for name in self._sites}
         self._signer = signer
         self._job = job
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)  # a site has answered or failed
+        self._asked = {name: threading.Condition(lock) for name in self._sites}  # a site's thread has something to do
         self._waiting: dict[str, _Request] = {}  # the newest request to each site that was not sent yet
         self._exchange = 0
         self._replies: dict[str, bytes] = {}  # to the present exchange, and late ones to earlier exchanges
@@ -104,7 +106,8 @@ class FlareTransport:
             self.failures = {}
             self._pending = set(asked)
             self._waiting = {name: _Request(self._exchange, phase, messages[name], timeout) for name in asked}
-            self._changed.notify_all()
+            for name in asked:
+                self._asked[name].notify()
             while self._pending and self._aborted is None:
                 if self._replies and enough is not None and enough(self._replies):
                     break
@@ -123,13 +126,14 @@ class FlareTransport:
         """Let go of the calls that nobody waits for any more."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            for asked in self._asked.values():
+                asked.notify()
 
     def _call_site(self, name: str) -> None:
         """Send a site its requests, one after the other."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or name in self._waiting)
+                self._asked[name].wait_for(lambda: self._closed or name in self._waiting)
                 if self._closed:
                     return
                 request = self._waiting.pop(name)
@@ -149,7 +153,7 @@ class FlareTransport:
                     self._pending.discard(name)
                     if reply is None:
                         self.failures[name] = failure
-                self._changed.notify_all()
+                self._changed.notify()
 
     def _call(self, name: str, request: _Request) -> bytes:
         sender, context = self._senders[name], Context(self._job, name, request.phase)
@@ -224,13 +228,23 @@ class FlareServer:
             transport.close()
 
 
+class _Site(NamedTuple):
+    """What a site's component asks FLARE for once a job."""
+
+    name: str
+    kit: Path
+    job: str
+    server: JobSender
+    signer: JobSigner
+
+
 class FlareClient:
     """A site's component: `program(name, kit, sent)` makes the handler that answers the server."""
 
     def __init__(self) -> None:
         self._handler: Handler | None = None
         self._turn = threading.Lock()
-        self._own: tuple[JobSender, JobSigner] | None = None
+        self._own: _Site | None = None
 
     @_publish
     def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
@@ -249,11 +263,11 @@ class FlareClient:
     def _answer(
         self, caller: str, phase: str, payload: bytes, signature: bytes, introduction: bytes
     ) -> tuple[bytes, bytes, bytes]:
-        name, kit, job = _here()
         if self._own is None:
+            name, kit, job = _here()
             _open_log(kit)
-            self._own = _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job)
-        server, signer = self._own
+            self._own = _Site(name, kit, job, _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job))
+        name, kit, job, server, signer = self._own
         context = Context(job, name, phase)
         try:
             if caller != SERVER:

@@ -635,7 +635,7 @@ def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> N
     (run / "0000000002-00.state.7.part").write_bytes(b"half a sta")
     handlers["site-0"] = Client(ALL_LINKS, PROBLEM.client(0), folder=tmp_path).handle
     result = serve(ALL_LINKS, Loopback(handlers), 4)
-    assert not list(run.glob("*.part"))
+    assert not (run / "0000000002-00.state.7.part").exists()
     np.testing.assert_array_equal(result.x, undisturbed(ALL_LINKS, 4))
 
 

@@ -66,9 +66,12 @@ class ClientStates:
             place = np.array([record.round, record.opening, record.phase])
             parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
             named = {**arrays, "place": place, "parent": parent, "reply": reply}
-            self.folder.mkdir(0o700, parents=True, exist_ok=True)  # someone may have removed it
             path = self._path(name, record.round)
-            checkpoint.write(path, self._identity, named, 0o600, sync=False)
+            try:
+                self._write(path, named, record.phase)
+            except FileNotFoundError:  # someone removed the folder
+                self.folder.mkdir(0o700, parents=True)
+                self._write(path, named, record.phase)
             self._sync.add(path)
         self._records[name] = record
         self._rounds[name] = record.round
@@ -79,10 +82,13 @@ class ClientStates:
         if self._rounds[name] < newest:  # an old message came again: what followed it may still be needed
             kept.update(*(self._history(other) for other, number in self._rounds.items() if number == newest))
         for other in set(self._rounds) - kept:
-            if self.folder is not None:
-                self._path(other, self._rounds[other]).unlink(missing_ok=True)
-            self._records.pop(other, None)
-            del self._rounds[other]
+            number, former = self._rounds.pop(other), self._records.pop(other, None)
+            if self.folder is None:
+                continue
+            if former is None or former.phase < 0:  # no other of its size may follow
+                self._path(other, number).unlink(missing_ok=True)
+            else:
+                checkpoint.retire(self._path(other, number), _spare(former.phase))
 
     def _history(self, name: bytes) -> set[bytes]:
         """The states that led to this one, as far back as a round can be replayed, and itself."""
@@ -103,6 +109,9 @@ class ClientStates:
         assert self.folder is not None
         return self.folder / f"{number:010d}-{name.hex()}.state"
 
+    def _write(self, path: Path, arrays: dict[str, Any], phase: int) -> None:
+        checkpoint.write(path, self._identity, arrays, 0o600, sync=False, reuse=_spare(phase))
+
     def _read(self, path: Path) -> SavedState | None:
         try:
             arrays = checkpoint.read(path, self._identity)
@@ -116,3 +125,8 @@ class ClientStates:
         leaves = [arrays[f"leaf{i}"] for i in range(len(jax.tree.leaves(like)))]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
         return SavedState(arrays["parent"].tobytes(), number, bool(opening), phase, state, arrays["reply"].tobytes())
+
+
+def _spare(phase: int) -> str:
+    """Files of the same phase are of the same size, so that one written over another needs no other room."""
+    return f"phase{phase}"

@@ -71,7 +71,7 @@ class Handshake:
         """Four bytes that tell these terms from others; every message carries them."""
         return hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).digest()[:4]
 
-    @property
+    @cached_property
     def shapes(self) -> RoundShapes:
         """The messages and states of every phase."""
         with precision(self.dtype):

@@ -16,6 +16,7 @@ from fedlin.engines.federation.handshake import Handshake
 from fedlin.engines.federation.roster import Roster
 from fedlin.errors import CheckpointError, DamagedError
 
+_SPARE = "server"  # what the room of a checkpoint is known by that is needed no more
 RECENT = 3  # checkpoints that are kept whatever their rounds
 
 
@@ -82,11 +83,11 @@ class ServerCheckpoints:
         facts = {"first": progress.first, "round": progress.round, "roster": progress.roster.to_plain()}
         arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
         path = self.folder / f"server-{progress.round:010d}.ckpt"
-        checkpoint.write(path, self.identity, arrays, 0o600, sync=False)
+        checkpoint.write(path, self.identity, arrays, 0o600, sync=False, reuse=_SPARE)
         self._sync.add(path)  # of a round that is lost all the same the clients have what it takes to play it again
         paths = {_round(path): path for path in self._paths()}
         for number in paths.keys() - kept_rounds(paths, self.pinned):
-            paths[number].unlink(missing_ok=True)
+            checkpoint.retire(paths[number], _SPARE)
 
     def rounds(self) -> list[int]:
         """The rounds of which there are checkpoints, newest first."""

@@ -107,10 +107,12 @@ def identify(message: bytes) -> bytes:
     return digest(message)[:8]
 
 
-def write_message(header: Header, rest: Buffer = b"") -> bytes:
-    """A whole message."""
-    head = _head(header)
-    return b"".join((head, _SUM.pack(_checksum(head, rest[:_FIRST], zlib.crc32(rest[_FIRST:]))), rest))
+def write_message(header: Header, rest: Buffer = b"", fields: bytes = b"") -> bytes:
+    """A whole message; `fields` stand before the `rest`."""
+    head, view = _head(header), memoryview(rest)
+    cut = _FIRST - len(fields)  # how much of the rest stands in the prefix
+    checksum = _checksum(head, fields + view[:cut], zlib.crc32(view[cut:]))
+    return b"".join((head, _SUM.pack(checksum), fields, rest))
 
 
 def _head(header: Header) -> bytes:
@@ -207,7 +209,7 @@ def read_task(rest: memoryview) -> tuple[Task, memoryview]:
 
 def write_reply(header: Header, reply: ReplyHeader, body: bytes = b"") -> bytes:
     """A client's answer."""
-    return write_message(header, _REPLY.pack(*reply) + body)
+    return write_message(header, body, _REPLY.pack(*reply))
 
 
 def write_refusal(header: Header, request: bytes, reason: str, reference: str = "") -> bytes:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from fedlin.errors import FedLinError
 from fedlin.theory.exact.symbols import Array, GramForm, Space, SymbolicVector
@@ -169,6 +168,8 @@ class _Rows:
 
     def solve(self, costs: Sequence[float], tolerance: float) -> tuple[Array, Array]:
         """The unknowns of least cost, and the multipliers of the rows."""
+        from scipy import sparse  # takes long to import
+
         rows = np.concatenate([rows for rows, _, _ in self.entries])
         columns = np.concatenate([np.full(len(rows), unknown) for rows, unknown, _ in self.entries])
         numbers = np.concatenate([numbers for _, _, numbers in self.entries])

@@ -1,0 +1,138 @@
+"""A site's states on its disk: written over files that are needed no more, whole or not at all."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_federation import PROBLEM, D, Wrapped, events, serve, sites, undisturbed
+
+import fedlin
+from fedlin import Client
+from fedlin.core import Method
+from fedlin.engines import checkpoint
+
+ALGORITHM = fedlin.fedlin()
+KEPT = 8  # files: states of three rounds of two phases, and one of each phase to be written over
+
+
+def federation(
+    folder: Path, rounds: int, on_round: Any = None, algorithm: Method = ALGORITHM, start_again: int = -1
+) -> Any:
+    """Site 0 keeps its states in a folder; its process is a new one after `start_again` rounds."""
+    handlers = sites(algorithm)
+    handlers["site-0"] = Client(algorithm, PROBLEM.client(0), folder=folder).handle
+
+    def note(played: int, x: Any, measures: Any) -> None:
+        if on_round is not None:
+            on_round(played)
+        if played == start_again:
+            handlers["site-0"] = Client(algorithm, PROBLEM.client(0), folder=folder).handle
+
+    carrier = Wrapped(handlers, lambda name, phase, payload: handlers[name](phase, payload))
+    return serve(algorithm, carrier, rounds, on_round=note)
+
+
+def states(folder: Path) -> list[Path]:
+    """The files of the one run in a site's folder."""
+    (run,) = [path for path in folder.iterdir() if path.is_dir()]
+    return sorted(run.iterdir())
+
+
+def test_a_run_needs_no_new_files_and_no_more_room(tmp_path: Path) -> None:
+    """After the first rounds the same few files are written over, whatever their names."""
+    seen: dict[int, tuple[set[int], int]] = {}
+
+    def look(played: int) -> None:
+        found = [path.stat() for path in states(tmp_path)]
+        seen[played] = {one.st_ino for one in found}, sum(one.st_size for one in found)
+
+    result = federation(tmp_path, 50, look)
+    np.testing.assert_array_equal(result.x, undisturbed(ALGORITHM, 50))
+    assert all(files == seen[10][0] for played, (files, _) in seen.items() if played >= 10)
+    assert len(seen[50][0]) <= KEPT
+    assert seen[50][1] <= seen[10][1] + 100  # the numbers of rounds have more digits
+
+
+def test_a_round_writes_its_states_and_replies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedLin's two phases leave a model, a gradient and two replies of a model's size, and what describes them."""
+    written: list[int] = []
+    write = checkpoint.write_whole
+
+    def counted(path: Any, content: Any, *how: Any, **named: Any) -> None:
+        if Path(path).suffix == ".state":
+            written.append(sum(map(len, content)))
+        write(path, content, *how, **named)
+
+    monkeypatch.setattr(checkpoint, "write_whole", counted)
+    before: list[int] = []
+    federation(tmp_path, 6, lambda played: before.append(len(written)))
+    of_a_round = written[before[-2] : before[-1]]
+    assert len(of_a_round) == 2
+    assert sum(of_a_round) <= 4 * 8 * D + 2000
+
+
+def test_files_are_their_owner_s_alone(tmp_path: Path) -> None:
+    federation(tmp_path, 6)
+    assert {path.stat().st_mode & 0o777 for path in states(tmp_path)} == {0o600}
+
+
+def test_what_a_killed_write_left_is_cleared_away(tmp_path: Path) -> None:
+    """Half of a longer file than any stands where states are written; a new process removes it and goes on."""
+
+    def kill(played: int) -> None:
+        if played == 5:
+            for phase in (0, 1):
+                (states(tmp_path)[0].parent / f"phase{phase}.part").write_bytes(bytes(10_000))
+
+    result = federation(tmp_path, 12, kill, start_again=5)
+    np.testing.assert_array_equal(result.x, undisturbed(ALGORITHM, 12))
+    assert not events(result, "started afresh")
+    assert all(path.stat().st_size < 10_000 for path in states(tmp_path))
+
+
+def test_a_longer_file_that_is_written_over_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "spare.part").write_bytes(bytes(10_000))
+    checkpoint.write(tmp_path / "a.state", {}, {"x": np.arange(3.0)}, reuse="spare")
+    found = checkpoint.read(tmp_path / "a.state", {})
+    assert found is not None
+    np.testing.assert_array_equal(found["x"], np.arange(3.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.state"]
+
+
+@pytest.mark.parametrize("algorithm", [fedlin.fedlin(), fedlin.scaffold()], ids=str)
+def test_a_disk_that_is_full_for_a_moment_costs_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: Method
+) -> None:
+    """A write over an old file fails: the states before are whole, and the request is answered when asked again."""
+    replace, failures = os.replace, list[Any]()
+
+    def full(source: Any, target: Any) -> None:
+        if Path(target).suffix == ".state" and len(failures) < 2 and int(Path(target).stem[:10]) == 6:
+            failures.append(target)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    result = federation(tmp_path, 12, algorithm=algorithm, start_again=8)
+    assert len(failures) == 2
+    np.testing.assert_array_equal(result.x, undisturbed(algorithm, 12))
+    assert not events(result, "started afresh")
+
+
+def test_a_damaged_state_is_a_lost_one(tmp_path: Path) -> None:
+    """One byte of every state is another when the process starts again: memories are made anew, and none is wrong."""
+    algorithm = fedlin.scaffold()
+
+    def damage(played: int) -> None:
+        if played == 5:
+            for path in states(tmp_path):
+                content = bytearray(path.read_bytes())
+                content[-1] ^= 1
+                path.write_bytes(content)
+
+    result = federation(tmp_path, 400, damage, algorithm, start_again=5)
+    assert events(result, "started afresh")
+    np.testing.assert_allclose(result.x, PROBLEM.minimizer, atol=1e-6)
