@@ -81,8 +81,10 @@ def attempt_round(session: Session, asked: Sequence[str]) -> PlayedRound | None:
             replies = session.ask(shape.name, messages, needed if eager else None, due)
             found = sort_uploads(replies, shape.up, session.policy.norm_bound)
         else:
-            states = {name: wire.name_state(header, task, body) for name, task in tasks.items()}
-            found = secure.collect(MaskedPhase(header, shape.name, shape.up, tasks, states, body), needed, eager, due)
+            digest = wire.body_digest(body)
+            states = {name: wire.name_state(header, task, digest) for name, task in tasks.items()}
+            phase = MaskedPhase(header, shape.name, shape.up, tasks, states, body, digest)
+            found = secure.collect(phase, needed, eager, due)
         if found.diverged:
             raise Diverged
         session.reject(found.rejected)
