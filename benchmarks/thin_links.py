@@ -28,7 +28,7 @@ from scipy.optimize import nnls
 import fedlin
 from benchmarks.federation_recovery import Machines, joined
 from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
-from benchmarks.thin_page import FIRST, SHOWN, taken
+from benchmarks.thin_page import FIRST, taken
 from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
 from fedlin.core import Method
@@ -261,7 +261,7 @@ def take(part: str, found: Table, keep: Callable[[], object]) -> None:
     if part == "tune":
         found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
     elif part == "advise":
-        found["advice"] = {SHOWN: advise(SHOWN, found["clock"][SHOWN])}
+        found["advice"] = {which: advise(which, known) for which, known in found["clock"].items()}
     elif part == "page":
         for which, runs in found["runs"].items():
             for speed in runs.keys() - {FREE}:

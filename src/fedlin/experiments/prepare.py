@@ -147,4 +147,6 @@ def _check_measure(experiment: ExperimentConfig, problem: Problem) -> None:
         try:
             problem.optimum  # noqa: B018 - raises with the reason
         except UnknownError as error:
-            raise UnknownError(f'{error} To measure the gradient or the loss instead, set measure = "grad_norm" or "loss".') from error
+            raise UnknownError(
+                f'{error} To measure the gradient or the loss instead, set measure = "grad_norm" or "loss".'
+            ) from error

@@ -52,9 +52,12 @@ class Sharing:
         return opened.secrets, opened.wrong
 
 
-@pytest.mark.parametrize("liars", [[0], [6], [9], [0, 1, 2], [3, 5, 8]])
-def test_sites_that_give_wrong_shares_of_all_are_named_and_in_nobodys_way(liars: Sequence[int]) -> None:
-    sharing = Sharing(10)
+@pytest.mark.parametrize(
+    ("sites", "liars"),
+    [(4, [2]), (5, [0]), (10, [0]), (10, [6]), (10, [9]), (10, [0, 1, 2]), (10, [3, 5, 8]), (20, [0, 1, 2, 3])],
+)
+def test_sites_that_give_wrong_shares_of_all_are_named_and_in_nobodys_way(sites: int, liars: Sequence[int]) -> None:
+    sharing = Sharing(sites)
     for liar in liars:
         for dealer in sharing.names:
             sharing.spoil(sharing.names[liar], dealer)

@@ -18,7 +18,7 @@ from fedlin.engines.federation.secure_keys import Directory, public_key
 from fedlin.engines.federation.secure_shares import SHARE, join_shares, share_at, tolerated
 from fedlin.errors import WireError
 
-SETS = 2000  # sets of sites that are tried for one secret, at most
+SETS = 5000  # sets of sites that are tried for one secret, at most: enough for 4 of 20 sites that give wrong shares
 
 
 class Opened(NamedTuple):
@@ -45,6 +45,7 @@ def open_secrets(
         shares: By site what it gave: one share of every member, in order.
     """
     numbers = {name: number + 1 for number, name in enumerate(directory.names)}
+    most = tolerated(len(directory.offers), directory.threshold)  # of sites at fault; more than so many are not all
     secrets: dict[str, bytes] = {}
     givers, wrong, pairs = list[str](), dict[str, str](), list[tuple[str, str]]()
     for name, given in shares.items():
@@ -62,13 +63,16 @@ def open_secrets(
             if _is_offered(directory, phase, member, secret, own=member in arrived):
                 break
         else:
+            if place - len(secrets) == most:  # one too many for the fault to be with those who dealt them
+                break
             continue
         secrets[member] = secret
         others = (giver for giver in givers if giver not in chosen)
         off = [giver for giver in others if shares[giver][place] != share_at(points, numbers[giver])]
         pairs += [(giver, member) for giver in off]
         givers.sort(key=off.__contains__)  # those of whom a share was wrong come last from now on
-    return Opened(secrets, wrong | _faults(directory, members, secrets, pairs))
+    missing = [name for name in members if name not in secrets]
+    return Opened(secrets, wrong | _faults(pairs, missing, most))
 
 
 def _sets(givers: Sequence[str], threshold: int) -> Iterator[Sequence[str]]:
@@ -87,11 +91,8 @@ def _is_offered(directory: Directory, phase: int, member: str, secret: bytes, *,
     return public_key(X25519PrivateKey.from_private_bytes(secret)) == offer.mask_keys[phase]
 
 
-def _faults(
-    directory: Directory, members: Sequence[str], secrets: Mapping[str, bytes], pairs: Sequence[tuple[str, str]]
-) -> dict[str, str]:
-    """Who is at fault, or may be, for wrong shares, as pairs of giver and dealer, and for secrets that none gave."""
-    most = tolerated(len(directory.offers), directory.threshold)  # of sites at fault; more than so many are not all
+def _faults(pairs: Sequence[tuple[str, str]], missing: Sequence[str], most: int) -> dict[str, str]:
+    """Who is at fault, or may be, for wrong shares, as pairs of giver and dealer, and for secrets that are missing."""
     of: dict[str, list[str]] = {}
     for giver, dealer in pairs:
         of.setdefault(giver, []).append(dealer)
@@ -103,7 +104,6 @@ def _faults(
         if len(of[giver]) <= most:
             why = f"{giver}'s share of the secret of {dealer} is wrong: {giver} gave, or {dealer} dealt, a wrong one."
             faults |= {name: why for name in (giver, dealer) if name not in faults}
-    missing = [name for name in members if name not in secrets]
     if len(missing) <= most:  # else honest sites are among them, and it is some of those who gave shares
         why = "the shares of its secret do not belong together: it dealt wrong ones, or others gave wrong ones."
         faults |= {name: why for name in missing if name not in faults}
