@@ -27,7 +27,7 @@ from scipy.optimize import nnls
 
 import fedlin
 from benchmarks.federation_recovery import Machines, joined
-from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
+from benchmarks.thin_network import BURST, HOST, PORT, ThinNetwork, why_not
 from benchmarks.thin_page import FIRST, taken
 from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
@@ -204,10 +204,10 @@ def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
 
 
 def clock(calibrated: Table, name: str, mbit: float) -> fedlin.Clock:
-    """What is known of the sites, at a speed of their links."""
+    """What is known of the sites, at a speed of their links, which let a packet through at once after a pause."""
     rate = mbit * 1e6 / 8
     speed = calibrated["speed"] or np.inf
-    overhead = calibrated["overhead"][name]
+    overhead = max(0.0, calibrated["overhead"][name] - BURST)
     return fedlin.Clock(speed, up=rate, down=rate, latency=calibrated["latency"], overhead=overhead)
 
 
