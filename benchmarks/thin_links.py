@@ -27,8 +27,8 @@ from scipy.optimize import nnls
 
 import fedlin
 from benchmarks.federation_recovery import Machines, joined
-from benchmarks.thin_network import HOST, PORT, ThinNetwork, why_not
-from benchmarks.thin_page import FIRST, SHOWN, taken
+from benchmarks.thin_network import BURST, HOST, PORT, ThinNetwork, why_not
+from benchmarks.thin_page import FIRST, taken
 from benchmarks.thin_page import save as save_page
 from benchmarks.thin_problems import DATA, PROBLEMS, SITES, Array, Table, ThinProblem, accuracy, images
 from fedlin.core import Method
@@ -204,10 +204,10 @@ def calibrate(problem: ThinProblem, tuned: Table, free: Table) -> Table:
 
 
 def clock(calibrated: Table, name: str, mbit: float) -> fedlin.Clock:
-    """What is known of the sites, at a speed of their links."""
+    """What is known of the sites, at a speed of their links, which let a packet through at once after a pause."""
     rate = mbit * 1e6 / 8
     speed = calibrated["speed"] or np.inf
-    overhead = calibrated["overhead"][name]
+    overhead = max(0.0, calibrated["overhead"][name] - BURST)
     return fedlin.Clock(speed, up=rate, down=rate, latency=calibrated["latency"], overhead=overhead)
 
 
@@ -261,7 +261,7 @@ def take(part: str, found: Table, keep: Callable[[], object]) -> None:
     if part == "tune":
         found["tuned"] = {which: tune(problem) for which, problem in PROBLEMS.items()}
     elif part == "advise":
-        found["advice"] = {SHOWN: advise(SHOWN, found["clock"][SHOWN])}
+        found["advice"] = {which: advise(which, known) for which, known in found["clock"].items()}
     elif part == "page":
         for which, runs in found["runs"].items():
             for speed in runs.keys() - {FREE}:

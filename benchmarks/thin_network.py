@@ -16,7 +16,7 @@ from types import TracebackType
 
 HOST, ADDRESS, PORT = "thin-server", "10.77.0.1", 8002  # of the server, inside the namespaces
 _BRIDGE = "br0"
-_BURST, _QUEUE = (
+BURST, _QUEUE = (
     1600,
     4,
 )  # bytes sent at once, a packet; seconds of bytes that wait before any is dropped
@@ -59,11 +59,11 @@ def shape_commands(prefix: str, sites: Sequence[str], mbit: float) -> list[Comma
     >>> " ".join(shape_commands("x-", ["north"], 0.5)[1])
     'tc -n x-north qdisc replace dev uplink root tbf rate 500000bit burst 1600 limit 251600'
     """
-    limit = round(mbit * 1e6 / 8 * _QUEUE) + _BURST
+    limit = round(mbit * 1e6 / 8 * _QUEUE) + BURST
     ends = [end for number, site in enumerate(sites) for end in (("server", f"to{number}"), (site, "uplink"))]
     return [
         f"tc -n {prefix}{name} qdisc replace dev {device} root tbf "
-        f"rate {mbit * 1e6:.0f}bit burst {_BURST} limit {limit}".split()
+        f"rate {mbit * 1e6:.0f}bit burst {BURST} limit {limit}".split()
         for name, device in ends
     ]
 

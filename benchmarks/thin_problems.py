@@ -130,10 +130,8 @@ PROBLEMS = {
         "accuracy",
         0.8,
         60,
-        # Accuracy is no measure of an experiment's targets; this is the gradient of models that are about as good. The
+        # Accuracy is no measure of an experiment's targets; this is the loss of models that are about as good. The
         # steps are multiples of 1/L, and of a network's L there is but a guess.
-        _EXPERIMENT.format(
-            **_LINES, measure="grad_norm", target=0.3, function="network", arguments="smoothness = 10.0"
-        ),
+        _EXPERIMENT.format(**_LINES, measure="loss", target=0.7, function="network", arguments="smoothness = 10.0"),
     ),
 }

@@ -51,6 +51,7 @@ def write(found: dict[str, Any], times: list[dict[str, Any]]) -> str:
                 for one in times
             ],
         ),
+        ratios="; ".join(_ratios(times, rows) for rows in sorted({one["rows"] for one in times})),
         together=table(
             ("", ""),
             [(row["pair"], f"refused: {row['refusal']}" if row["refusal"] else "yes") for row in found["together"]],
@@ -60,6 +61,12 @@ def write(found: dict[str, Any], times: list[dict[str, Any]]) -> str:
             [(str(row["sites"]), str(row["threshold"]), str(row["colluding"])) for row in found["thresholds"]],
         ),
     )
+
+
+def _ratios(times: list[dict[str, Any]], rows: int) -> str:
+    """What a secure round takes, over a plain one, at sites with so many rows."""
+    said = [f"{one['cpu_ratio']:.2f} at {one['sites']} sites" for one in times if one["rows"] == rows]
+    return f"with {rows} {'row' if rows == 1 else 'rows'} {' and '.join(said)}"
 
 
 def _accuracy(rows: list[dict[str, Any]]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedlin.report.text_table import TextTable
 
 UNITS = ("rounds", "bytes", "gradients", "seconds")
-MEASURES = tuple(quantity.name for quantity in MEASURED if quantity.positive)
+MEASURES = tuple(quantity.name for quantity in MEASURED)
 POINTS = 400  # of a curve in a picture; the results have them all
 
 
@@ -220,6 +220,7 @@ class Comparison:
                 column(unit).label,
                 column(self.measure).label,
                 tuple(method_curve(method, runs, self.measure, unit) for method, runs in self.results.items()),
+                yscale="log" if column(self.measure).positive else "linear",
             )
             for unit in self.units
         )
@@ -255,8 +256,8 @@ def compare(
         results: For each method, by the name to show, its `Result`, or a list with one `Result` for each seed. Results
             to which `BitCounts.on` has added bits are compared by these too.
         targets: The values of the measure whose cost is compared.
-        measure: What is compared: "gap", "distance" (squared), "grad_norm", or a metric that all results have, whose
-            targets are reached from below.
+        measure: What is compared: "gap", "distance" (squared), "grad_norm", "loss", or a metric that all results have,
+            whose targets are reached from below.
         title: The heading of the table and the page.
 
     Returns:
@@ -278,7 +279,7 @@ def compare(
     runs = {str(method): _runs(method, own_results) for method, own_results in results.items()}
     every = [run for method_runs in runs.values() for run in method_runs]
     metrics = sorted(set.intersection(*({name for name in run.columns if column(name).stop} for run in every)))
-    one_of("measure", measure, tuple(dict.fromkeys([*MEASURES, *(name for name in metrics if name != "loss")])))
+    one_of("measure", measure, tuple(dict.fromkeys([*MEASURES, *metrics])))
     for run in every:
         getattr(run, measure)  # raises where it is not known, and says what to use instead
     goals = list(targets) if isinstance(targets, Sequence | np.ndarray) and shape_of("targets", targets) else [targets]

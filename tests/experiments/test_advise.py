@@ -3,6 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,47 @@ def test_seconds_follow_from_the_connections(tmp_path: Path, monkeypatch: pytest
             assert one["seconds"] == pytest.approx(one["rounds"] * 2 * 2 * 5 + sent / 1000)
         costs = [one["seconds"] for one in found["forecasts"]]
         assert costs == sorted(costs)
+
+
+WELL = """
+import jax.numpy as jnp
+import numpy as np
+import fedlin
+
+def loss(params, batch):
+    move = params["x"] - jnp.mean(batch["rows"], axis=0)
+    return 1 - jnp.exp(-move @ move)
+
+def well():
+    rows = np.array([[[0.4, 0.1]], [[0.6, -0.1]], [[0.5, 0.0]]])
+    return fedlin.problems.from_loss(loss, {"x": np.zeros(2)}, {"rows": rows}, smoothness=2.0)
+"""
+
+
+def test_a_loss_as_the_target_is_not_reached_where_gradients_are_small_and_models_useless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A well in a plain: a step that is far too long throws models onto the plain, where the gradient vanishes."""
+    tried = [Candidate("gradient_descent", {}, "", tau=1), Candidate("fedlin", {}, "")]
+    monkeypatch.setattr("fedlin.experiments.advise.candidates", lambda problem, participation: tried)
+    (tmp_path / "well.py").write_text(WELL)
+    well: Any = run_path(str(tmp_path / "well.py"))["well"]()
+    ends = {}
+    for measure, target in (("grad_norm", 1e-3), ("loss", 0.05)):
+        file = tmp_path / f"{measure}.toml"
+        head = f'rounds = 50\nmeasure = "{measure}"\ntargets = {target}\n[problem]\npython = "well.py:well"\n'
+        file.write_text(f'{head}[plan]\ntau = 2\neta_bar = "tuned"\n[[algorithm]]\nname = "fedlin"\n')
+        done = CliRunner().invoke(app, ["advise", str(file), "--json", "--by", "rounds", "--check", "1"])
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)
+        for one in found["forecasts"]:
+            name = one["candidate"][0]
+            plan = fedlin.Plan(1, one["step"]) if name == "gradient_descent" else fedlin.Plan.scaled(2, one["step"])
+            run = fedlin.simulate(algorithm(name, {}), well, plan, int(one["rounds"]), measure_every=1)
+            ends[measure, name] = run.loss[-1]
+        assert found["checks"][0]["rounds"] == found["forecasts"][0]["rounds"]
+    assert ends["grad_norm", "gradient_descent"] > 0.9
+    assert max(ends["loss", name] for name in ("gradient_descent", "fedlin")) <= 0.05
 
 
 def test_seconds_need_a_speed(tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ class TestNotices:
         assert given.key == "no data"
 
 
+def test_nine_curves_have_nine_colours() -> None:
+    x = np.array([0.0, 1.0])
+    curves = tuple(Curve(f"method {number}", x, x + 1) for number in range(9))
+    look = styles(Figure("nine", "Nine", (Panel("", "round", "error", curves),)))
+    assert len({style.colour for style in look.values()}) == 9
+
+
 def test_a_label_looks_the_same_in_every_panel_and_like_no_other() -> None:
     look = styles(three_panels())
     assert set(look) == {"τ = 1", "τ = 2", "τ = 5", "τ = 10", "τ = 20", "τ = 50", "bound"}

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedlin.aggregation import Aggregator
 from fedlin.algorithms import fedlin
+from fedlin.columns import column
 from fedlin.core import Method
 from fedlin.data.held_out_report import OwnMetric
 from fedlin.engines.checkpoint import digest
@@ -142,8 +143,10 @@ def _place_named(file: ExperimentFile, place: str) -> Iterator[None]:
 
 
 def _check_measure(experiment: ExperimentConfig, problem: Problem) -> None:
-    if experiment.measure != "grad_norm":
+    if column(experiment.measure).minimizer:
         try:
             problem.optimum  # noqa: B018 - raises with the reason
         except UnknownError as error:
-            raise UnknownError(f'{error} To measure the gradient instead, set measure = "grad_norm".') from error
+            raise UnknownError(
+                f'{error} To measure the gradient or the loss instead, set measure = "grad_norm" or "loss".'
+            ) from error

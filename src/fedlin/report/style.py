@@ -8,8 +8,9 @@ import numpy as np
 
 from fedlin.report.figure import Array, Curve, Figure, Panel, Scale
 
-# Okabe and Ito's colours without black (kept for theory) and yellow (too pale on white paper), and a brown.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C510A")
+# Okabe and Ito's colours without black (kept for theory) and yellow (too pale on white paper), and three more: brown,
+# purple and olive.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C510A", "#5E3C99", "#7F7F00")
 GREYS = ("#000000", "#6E6E6E", "#9A9A9A")
 # Lengths of on and off in points, solid where empty; Matplotlib and SVG both take these.
 MEASURED_DASHES: tuple[tuple[int, ...], ...] = ((), (9, 2), (9, 2, 2, 2), (9, 2, 2, 2, 2, 2))

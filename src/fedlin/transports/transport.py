@@ -7,12 +7,13 @@ with the same bytes.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for every message, one at a time
 LOOK = 0.05  # seconds
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process of a federation runs, as module:function
 PREFIX = 64  # bytes at the beginning of a message that are its own; what follows may be the same in many
+TAIL = 1 << 12  # bytes at the end of a message, within which a part of it may end whose digest is asked for too
 Payloads = bytes | Mapping[str, bytes]  # one for all clients, or one for each
 Enough = Callable[[Mapping[str, bytes]], bool]  # whether these replies are
 
@@ -23,7 +24,15 @@ class Digested(bytes):
     digest: bytes
 
 
-_latest: tuple[bytes, bytes] = (b"", b"")  # a message, and its digest
+class _Hashed(NamedTuple):
+    """A message, its digest, and the SHA-256 of what is between its prefix and its tail, to be continued."""
+
+    message: bytes
+    digest: bytes
+    middle: Any
+
+
+_latest = _Hashed(b"", b"", None)
 
 
 def digest(message: bytes) -> bytes:
@@ -38,10 +47,30 @@ def digest(message: bytes) -> bytes:
     if isinstance(message, Digested):
         return message.digest
     known = _latest  # threads may each have one of their own in hand
-    if message is not known[0]:  # the same message is asked for several times in a row
-        known = message, combined_digest(message, hashlib.sha256(memoryview(message)[PREFIX:]).digest())
-        _latest = known
-    return known[1]
+    if message is not known.message:  # the same message is asked for several times in a row
+        rest = memoryview(message)[PREFIX:]
+        middle = hashlib.sha256(rest[:-TAIL])
+        whole = middle.copy()
+        whole.update(rest[-TAIL:])
+        known = _latest = _Hashed(message, combined_digest(message, whole.digest()), middle)
+    return known.digest
+
+
+def part_digest(message: bytes, end: int) -> bytes:
+    """SHA-256 of a message from its prefix to `end`; little is left to hash after a call of `digest` with it.
+
+    >>> message = bytes(range(256)) * 100
+    >>> name, part = digest(message), part_digest(message, 25_000)
+    >>> part == hashlib.sha256(message[PREFIX:25_000]).digest()
+    True
+    """
+    known, view = _latest, memoryview(message)
+    tail = max(PREFIX, len(message) - TAIL)
+    if known.message is not message or end < tail:
+        return hashlib.sha256(view[PREFIX:end]).digest()
+    part = known.middle.copy()
+    part.update(view[tail:end])
+    return bytes(part.digest())
 
 
 def combined_digest(message: bytes, rest: bytes) -> bytes:

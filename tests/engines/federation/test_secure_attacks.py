@@ -27,6 +27,7 @@ from fedlin.engines.federation.secure_messages import (
     write_directory,
     write_keys,
 )
+from fedlin.engines.federation.secure_opening import open_secrets
 from fedlin.engines.federation.secure_records import FILE, SumRecords
 from fedlin.engines.federation.secure_shares import SHARE, threshold_of, tolerated
 from fedlin.engines.federation.secure_sum import unmasked_sum
@@ -117,7 +118,7 @@ class ActiveServer:
             task = Task(self.base, i, 0, TAU, (etas or {}).get(name, ETA), again)
             message = wire.write_task(header, task, body)
             answers[name] = self.ask(name, Kind.MASK, message[wire.HEADER :] + request.write())
-        return answers, sum_context(header, 0, body, request)
+        return answers, sum_context(header, 0, wire.body_digest(body), request)
 
     def unmask(
         self, masked: Mapping[str, tuple[Kind, bytes]], context: bytes, survivors: Sequence[str], terms: SumTerms
@@ -134,7 +135,9 @@ class ActiveServer:
             given = self.ask(name, Kind.UNMASK, asked)[1]
             shares[name] = [given[at : at + SHARE] for at in range(0, len(given), SHARE)]
         words = {name: np.frombuffer(masked[name][1], "<u8") for name in survivors}
-        total = unmasked_sum(self.directory, 0, NAMES, context, words, shares)
+        secrets, wrong = open_secrets(self.directory, 0, NAMES, survivors, shares)
+        assert not wrong
+        total = unmasked_sum(self.directory, 0, NAMES, context, words, secrets)
         return mean_upload(np.zeros(D), total, b"", 1.0, terms)
 
     def sum(self, survivors: Sequence[str] = NAMES, etas: Any = None, again: int = 0, **changes: Any) -> Any:

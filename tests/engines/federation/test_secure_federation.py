@@ -85,8 +85,8 @@ def checked_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         before[phase, self.name] = words.copy()
         mask(self, attempt, phase, members, context, upload, words, terms)
 
-    def compare(directory: Any, phase: int, members: Any, context: Any, uploads: Any, shares: Any) -> Any:
-        total = unmask(directory, phase, members, context, uploads, shares)
+    def compare(directory: Any, phase: int, members: Any, context: Any, uploads: Any, secrets: Any) -> Any:
+        total = unmask(directory, phase, members, context, uploads, secrets)
         if vars(secure_sum)["add_mask"] is not add_mask:  # a run without masks
             return total
         expected = [sum(map(int, column)) for column in zip(*(before[phase, name] for name in uploads), strict=True)]

@@ -83,10 +83,10 @@ def attempt_round(session: Session, names: Sequence[str]) -> PlayedRound | None:
             replies = session.ask(shape.name, messages, needed if eager else None, due)
             sorted_replies = sort_uploads(replies, shape.up, session.policy.norm_bound)
         else:
-            states = {name: wire.name_state(header, task, body) for name, task in tasks.items()}
-            sorted_replies = secure.collect(
-                MaskedPhase(header, shape.name, shape.up, tasks, states, body), needed, eager, due
-            )
+            digest = wire.body_digest(body)
+            states = {name: wire.name_state(header, task, digest) for name, task in tasks.items()}
+            phase = MaskedPhase(header, shape.name, shape.up, tasks, states, body, digest)
+            sorted_replies = secure.collect(phase, needed, eager, due)
         if sorted_replies.diverged:
             raise Diverged
         session.reject(sorted_replies.rejected)

@@ -43,13 +43,14 @@ class Pending:
     def __init__(self, folder: Path | None) -> None:
         # Kept open: a file that is emptied and closed for every exchange is a wait for the disk every time.
         self._file = None if folder is None else open(folder / WAITING, "w", encoding="utf-8", opener=private)  # noqa: SIM115
+        self._process = this_process()
 
     def begin(self, played: int, phase: str, names: Sequence[str]) -> None:
         """An exchange begins, and the one before is forgotten."""
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
-        self._write({"round": played, "phase": phase, "asked": list(names), **this_process()})
+        self._write({"round": played, "phase": phase, "asked": list(names), **self._process})
 
     def answered(self, name: str) -> None:
         """A client's answer to this exchange is here."""

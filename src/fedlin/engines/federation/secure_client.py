@@ -116,7 +116,6 @@ class SecureAnswers:
         except WireError as cause:
             facts = wire.write_facts({"reason": str(cause), "finite": not isinstance(cause, NotFiniteError)})
             return Kind.UNFIT, 0, facts
-        words = words.copy()
         attempt, members = asked.request.attempt, asked.request.members
         self.site.mask(attempt, header.phase, members, asked.context, asked.upload, words, terms.write())
         return Kind.MASKED, reply.calls, clear + words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fedlin.core import Array, Mechanism, Message
+from fedlin.engines.federation.replies import norm
 from fedlin.engines.federation.secure_masks import Words, scale_exponent, to_signed
 from fedlin.errors import ArgumentError, NotFiniteError, WireError
 from fedlin.layers import Layers
@@ -166,25 +167,25 @@ def encode_upload(
         WireError: It is not finite, or beyond the bound; nothing was sent. The server hears that, and not by how much.
     """
     values = [_values(node) for node in _nodes(upload)]
-    with np.errstate(over="ignore"):
-        norm = sqrt(sum(np.dot(part, part) for part in values))
-    if not np.isfinite(norm):
+    length = norm(values)
+    if not np.isfinite(length):
         raise NotFiniteError("the upload holds NaN or infinite numbers.")
-    if norm > terms.bound:
+    if length > terms.bound:
         raise WireError(f"the norm of the upload is beyond the bound of {terms.bound:.3g}.")
-    pieces = []
+    words, first = np.empty(sum(part.size for part in values), f"i{terms.width}"), 0
+    scale = np.ldexp(1.0, terms.exponent)
     for node, part in zip(_nodes(upload), values, strict=True):
         if terms.unit and isinstance(node, Grid) and not terms.noise:
-            whole = np.rint(_codes(node) * round(weight / terms.unit))
+            whole = _codes(node) * round(weight / terms.unit)
         else:
-            reals = weight * part
+            whole = part * (weight * scale)  # to the bit (weight * part) * scale, a power of two
             if terms.noise:
-                reals = reals + terms.noise * normals(reals.size)
-            whole = np.rint(np.ldexp(reals, terms.exponent))
-        if whole.size and not np.abs(whole).max() <= terms.largest:
+                whole += (terms.noise * scale) * normals(part.size)
+        np.rint(whole, out=whole)
+        if whole.size and not max(whole.max(), -whole.min()) <= terms.largest:
             raise WireError("the upload is too large for the sum's whole numbers.")
-        pieces.append(whole.astype(f"i{terms.width}"))
-    words = np.concatenate(pieces) if pieces else np.zeros(0, f"i{terms.width}")
+        words[first : first + part.size] = whole
+        first += part.size
     clear = b"".join(_little(node.indices).tobytes() for node in _nodes(upload) if isinstance(node, Sparse))
     return words.view(f"u{terms.width}"), clear
 

@@ -39,6 +39,7 @@ from fedlin.engines.federation.secure_messages import (
     write_directory,
     write_keys,
 )
+from fedlin.engines.federation.secure_opening import Opened, open_secrets
 from fedlin.engines.federation.secure_shares import LEAST, SHARE, threshold_of, tolerated
 from fedlin.engines.federation.secure_sum import unmasked_sum
 from fedlin.engines.federation.session import Session
@@ -81,6 +82,7 @@ class MaskedPhase(NamedTuple):
     tasks: Mapping[str, Task]
     states: Mapping[str, bytes]  # that each task leads to
     body: bytes
+    digest: bytes  # of the body
 
 
 @dataclass
@@ -101,7 +103,7 @@ class SecureAttempt:
 
     def collect(self, phase: MaskedPhase, needed: int, eager: bool, due: Collection[str]) -> SortedReplies:
         """Ask for a phase, and learn the mean of the uploads that arrived; no uploads where too few did."""
-        ids = {name: wire.name_upload(phase.header, task, phase.body) for name, task in phase.tasks.items()}
+        ids = {name: wire.name_upload(phase.header, task, phase.digest) for name, task in phase.tasks.items()}
         known = self.sums.known.get(phase.header.phase)
         if known is not None and all(ids[name] == known.uploads[name] for name in ids.keys() & known.uploads.keys()):
             return known.found  # what these uploads add up to, and no site lets them be added up otherwise
@@ -113,6 +115,7 @@ class SecureAttempt:
             members, eager = [name for name in earlier[0] if name in ids], False
             needed = max(needed, len(earlier[0]))
         request = MaskRequest(self.attempt, members, terms)
+        context = sum_context(phase.header, self.session.seed, phase.digest, request)
         masked, body = phase.header._replace(kind=Kind.MASK), phase.body + request.write()
         messages = {name: wire.write_task(masked, phase.tasks[name], body) for name in members}
         replies = self.session.ask(phase.name, messages, needed if eager else None, due)
@@ -121,15 +124,15 @@ class SecureAttempt:
         survivors = sorted(arrived.words)
         if found.lost or len(survivors) < max(needed, self.directory.threshold):
             return found._replace(uploads={})
-        shares = self._shares(phase.header, request.members, survivors)
-        if shares is None:
+        opened = self._open(phase.header, request.members, survivors)
+        if opened is None:
             return found._replace(uploads={})
-        context = sum_context(phase.header, self.session.seed, phase.body, request)
-        try:
-            sums = unmasked_sum(self.directory, phase.header.phase, request.members, context, arrived.words, shares)
-        except WireError as cause:
-            self.session.round_log.note("not unmasked", self.session.progress.round, why=str(cause))
+        self.session.report("refused", opened.wrong)
+        if missing := [name for name in request.members if name not in opened.secrets]:
+            why = f"the shares of the secrets of {', '.join(missing)} do not belong together."
+            self.session.round_log.note("not unmasked", self.session.progress.round, why=why)
             return found._replace(uploads={})
+        sums = unmasked_sum(self.directory, phase.header.phase, request.members, context, arrived.words, opened.secrets)
         weight = sum_of_weights({name: self.session.roster[name].weight for name in survivors})
         mean = mean_upload(phase.like, sums, arrived.clear, weight, terms)
         states = {name: phase.states[name] for name in survivors}
@@ -137,8 +140,11 @@ class SecureAttempt:
         self.sums.known[phase.header.phase] = KnownSum({name: ids[name] for name in survivors}, found)
         return found
 
-    def _shares(self, header: Header, members: Sequence[str], survivors: list[str]) -> dict[str, list[bytes]] | None:
-        """What a threshold of sites gives to unmask a sum; None where too few do."""
+    def _open(self, header: Header, members: Sequence[str], survivors: list[str]) -> Opened | None:
+        """The secrets behind the masks, from the shares of a threshold of sites; None where fewer give any.
+
+        Where some of these are wrong, the others' are asked for too.
+        """
         threshold, confirmations = self.directory.threshold, dict[str, bytes]()
         if survivors != list(members):  # somebody vanished: sites agree on who, before they give anything away
             request = UnmaskRequest(self.attempt, survivors).write()
@@ -153,18 +159,29 @@ class SecureAttempt:
             ).write()
             for name in survivors
         }
-        given: dict[str, bytes] = {}
+        shares: dict[str, list[bytes]] = {}
         for _ in range(TRIES):
-            missing = {name: request for name, request in requests.items() if name not in given}
-            given |= self._ask(header, Kind.UNMASK, Kind.UNMASKED, missing, threshold - len(given))
-            if len(given) >= threshold:
+            shares |= self._shares(header, requests, shares, threshold - len(shares))
+            if len(shares) >= threshold:
                 break
-        if len(given) < threshold:
+        if len(shares) < threshold:
             return None
+        opened = open_secrets(self.directory, header.phase, members, survivors, shares)
+        if len(opened.secrets) < len(members) and len(shares) < len(requests):
+            shares |= self._shares(header, requests, shares, None)
+            opened = open_secrets(self.directory, header.phase, members, survivors, shares)
+        return opened
+
+    def _shares(
+        self, header: Header, requests: Mapping[str, bytes], known: Collection[str], needed: int | None
+    ) -> dict[str, list[bytes]]:
+        """The shares of those whose are not known yet."""
+        missing = {name: request for name, request in requests.items() if name not in known}
+        given = self._ask(header, Kind.UNMASK, Kind.UNMASKED, missing, needed)
         return {name: [body[at : at + SHARE] for at in range(0, len(body), SHARE)] for name, body in given.items()}
 
     def _ask(
-        self, header: Header, kind: Kind, wanted: Kind, requests: Mapping[str, bytes], needed: int
+        self, header: Header, kind: Kind, wanted: Kind, requests: Mapping[str, bytes], needed: int | None
     ) -> dict[str, bytes]:
         return ask_all(self.session, header._replace(kind=kind), wanted, requests, needed)
 

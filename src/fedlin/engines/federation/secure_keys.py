@@ -143,16 +143,17 @@ def read_fields(body: bytes | memoryview) -> list[bytes]:
     >>> read_fields(write_fields([b"one", b"", b"two"]))
     [b'one', b'', b'two']
     """
-    view, parts, first = memoryview(body), list[bytes](), 0
-    while first < len(view):
-        if first + _LENGTH.size > len(view):
+    body, parts, first = bytes(body), list[bytes](), 0
+    end = len(body)
+    while first < end:
+        if first + _LENGTH.size > end:
             raise WireError("a list of fields ends within a length.")
-        (length,) = _LENGTH.unpack_from(view, first)
-        first += _LENGTH.size
-        if first + length > len(view):
+        (length,) = _LENGTH.unpack_from(body, first)
+        begin = first + _LENGTH.size
+        first = begin + length
+        if first > end:
             raise WireError(f"a field of {length} bytes goes beyond the message.")
-        parts.append(bytes(view[first : first + length]))
-        first += length
+        parts.append(body[begin:first])
     return parts
 
 

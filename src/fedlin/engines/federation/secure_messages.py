@@ -51,17 +51,18 @@ def read_masked_task(header: Header, rest: memoryview) -> MaskedTask:
     if end < 0:
         raise WireError("what is said about the sum is longer than the message.")
     number, names, terms = _parse(rest[end : -_LENGTH.size], 3)
-    task, body = wire.read_task(rest[:end])
+    task, _ = wire.read_task(rest[:end])
     request = MaskRequest(_attempt(header, number), read_names(names), SumTerms.read(terms))
     plain = header._replace(kind=Kind.TASK)
+    body = wire.read_body_digest(rest, end)
     state, upload = wire.name_state(plain, task, body), wire.name_upload(plain, task, body)
     return MaskedTask(plain, rest[:end], task, state, upload, request, sum_context(plain, task.seed, body, request))
 
 
-def sum_context(header: Header, seed: int, body: bytes | memoryview, request: MaskRequest) -> bytes:
-    """What masks follow from besides keys: the round and phase, the seed, the broadcast and the terms of the sum."""
+def sum_context(header: Header, seed: int, body: bytes, request: MaskRequest) -> bytes:
+    """What masks follow from besides keys: round and phase, the seed, the broadcast's digest and the sum's terms."""
     place = struct.pack("<8sIBBI", header.run, header.round, header.phase, header.opening, seed)
-    return write_fields([place, wire.body_digest(body), request.write()])
+    return write_fields([place, body, request.write()])
 
 
 def write_keys(attempt: Attempt) -> bytes:

@@ -4,7 +4,7 @@ A. Shamir, How to share a secret, 1979: the shares are the values at 1, 2, … o
 whose value at 0 is the secret, over the field of the least prime above 2²⁵⁶.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from secrets import randbelow
 
 from fedlin.errors import WireError
@@ -55,20 +55,29 @@ def join_shares(shares: Mapping[int, bytes]) -> bytes:
     >>> join_shares({1: shares[0], 3: shares[2]}) == bytes(range(32))
     True
     """
-    factors = _at_zero(list(shares))
-    value = sum(factor * int.from_bytes(share) for factor, share in zip(factors, shares.values(), strict=True)) % PRIME
+    value = _value(shares, 0)
     if value >= 1 << 8 * SECRET:
         raise WireError("shares of a secret do not belong together.")
     return value.to_bytes(SECRET)
 
 
-def _at_zero(points: Sequence[int]) -> list[int]:
-    """What each value counts in the value at 0 of the polynomial through them (Lagrange)."""
-    factors = []
-    for point in points:
+def share_at(shares: Mapping[int, bytes], number: int) -> bytes:
+    """The share of another number that belongs to these, which are a threshold of them.
+
+    >>> shares = split_secret(bytes(range(32)), 2, 3)
+    >>> share_at({1: shares[0], 3: shares[2]}, 2) == shares[1]
+    True
+    """
+    return _value(shares, number).to_bytes(SHARE)
+
+
+def _value(shares: Mapping[int, bytes], at: int) -> int:
+    """The value at a point of the polynomial through the shares (Lagrange)."""
+    value = 0
+    for point, share in shares.items():
         above = below = 1
-        for other in points:
+        for other in shares:
             if other != point:
-                above, below = above * other % PRIME, below * (other - point) % PRIME
-        factors.append(above * pow(below, -1, PRIME) % PRIME)
-    return factors
+                above, below = above * (at - other) % PRIME, below * (point - other) % PRIME
+        value += int.from_bytes(share) * above * pow(below, -1, PRIME)
+    return value % PRIME

@@ -155,7 +155,8 @@ class SecureSite:
         keys = [key for offer in directory.offers.values() for key in (offer.share_key, *offer.mask_keys)]
         if len(set(keys)) != len(keys):
             raise WireError("two sites are said to have the same key: somebody exchanged one.")
-        for name, offer in directory.offers.items():
+        others = {name: offer for name, offer in directory.offers.items() if name != self.name}
+        for name, offer in others.items():
             self.identity.check(name, offer.certificate, offer.statement(present.attempt, name), offer.signature)
 
     def mask(

@@ -22,7 +22,7 @@ import numpy as np
 from fedlin.core import Array, Message
 from fedlin.errors import NotFiniteError, WireError
 from fedlin.payloads import validate
-from fedlin.transports.transport import PREFIX, Digested, combined_digest, digest
+from fedlin.transports.transport import PREFIX, Digested, combined_digest, digest, part_digest
 
 Buffer = bytes | memoryview
 
@@ -176,27 +176,31 @@ def write_task(header: Header, task: Task, body: bytes) -> bytes:
     return message
 
 
-def name_state(header: Header, task: Task, body: bytes | memoryview) -> bytes:
-    """Eight bytes that name the state a task leads to, whatever else is said in the message that brings it."""
-    return hashlib.sha256(_head(header) + _TASK.pack(*task) + body_digest(body)).digest()[:8]
+def name_state(header: Header, task: Task, body: bytes) -> bytes:
+    """Eight bytes that name the state a task leads to, whatever else is said in the message that brings it.
+
+    Its body is given by its digest.
+    """
+    return hashlib.sha256(_head(header) + _TASK.pack(*task) + body).digest()[:8]
 
 
-def name_upload(header: Header, task: Task, body: bytes | memoryview) -> bytes:
+def name_upload(header: Header, task: Task, body: bytes) -> bytes:
     """Eight bytes that name what a task computes, also where it is asked for as a new answer."""
     return name_state(header, task._replace(attempt=0), body)
 
 
-_latest_body: tuple[bytes | memoryview, bytes] = (b"", hashlib.sha256().digest())  # a body, and its digest
+def body_digest(body: bytes) -> bytes:
+    """SHA-256 of the beginning of a task's body, which stands in the prefix, and of the SHA-256 of the rest."""
+    cut = _FIRST - _TASK.size
+    return hashlib.sha256(body[:cut] + hashlib.sha256(memoryview(body)[cut:]).digest()).digest()
 
 
-def body_digest(body: bytes | memoryview) -> bytes:
-    """SHA-256 of a body; that of one that is asked for again and again is found once."""
-    global _latest_body
-    known = _latest_body
-    if body is not known[0]:
-        known = body, hashlib.sha256(body).digest()
-        _latest_body = known
-    return known[1]
+def read_body_digest(rest: memoryview, end: int) -> bytes:
+    """`body_digest` of the task that a message has in its `rest` up to `end`; what `identify` hashed is used again."""
+    message = rest.obj
+    assert isinstance(message, bytes)
+    first = bytes(rest[_TASK.size : min(_FIRST, end)])
+    return hashlib.sha256(first + part_digest(message, HEADER + end)).digest()
 
 
 def read_task(rest: memoryview) -> tuple[Task, memoryview]:
