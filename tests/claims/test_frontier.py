@@ -26,6 +26,7 @@ from fedlin.claims.common.shootout_page import (
 from fedlin.claims.common.spending import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
 from fedlin.claims.frontier import _in_whole_numbers
+from fedlin.engines.opening import opening_rounds
 from fedlin.experiments.tune import Trial
 from fedlin.result import Result
 
@@ -46,8 +47,7 @@ def test_every_method_that_comes_to_the_minimiser_takes_part() -> None:
         *(names_in(variant.method) for entrant in ENTRANTS.values() for variant in entrant.variants(SMALL).values())
     )
     # They rest on a floor, or are gradient tracking by another name; the claim `open-bytes` has them.
-    # MARINA has rounds of two sizes, and a claim of its own.
-    left_out = {"marina", "fedprox", "fednova", "fedpaq", "fedac", "fedcomgate", "gradient_tracking", "s_local_svrg"}
+    left_out = {"fedprox", "fednova", "fedpaq", "fedac", "fedcomgate", "gradient_tracking", "s_local_svrg"}
     assert set(algorithms.__all__) - built - {"tracked"} == left_out
 
 
@@ -111,6 +111,24 @@ def test_what_a_run_spent_is_what_the_engine_counted() -> None:
     assert one.at(1e-6, BITS) == pytest.approx(bits_in_all(variant.method, SMALL, 0.5, rounds))
     assert one.at(1e-6, "seconds at 1 Mbit/s") > one.at(1e-6, "seconds at 100 Mbit/s")
     assert set(HEADS) <= set(one.spent)
+
+
+def test_rounds_in_full_are_paid_for_in_full() -> None:
+    """Of MARINA's, each by its own size; tuning expects as many of them as its coin brings on average."""
+    entrant = ENTRANTS["MARINA"]
+    variant = entrant.variants(SMALL)["1 random"]
+    one = play(entrant, variant, BATTLE, 1.0, seed=3)
+    assert one.run.rounds > 50
+    np.testing.assert_allclose(one.spent["bits both, wire"], 8 * one.run.bytes / SMALL.clients)
+    whole, part = 32 * SMALL.dim, 32 + 3  # an index of five takes three bits
+    opens = opening_rounds(variant.method, 3, 0, one.run.rounds)
+    assert 0 < opens[1:].sum() < one.run.rounds - 1
+    np.testing.assert_array_equal(np.diff(one.spent["bits up, floats"]), np.where(opens, whole, part))
+    p = part / whole
+    assert variant.method.renewal == p
+    assert bits_in_all(variant.method, SMALL, 1.0, 11) == pytest.approx(
+        11 * whole + whole + 10 * (p * whole + (1 - p) * part)
+    )
 
 
 def test_a_run_is_kept_as_long_as_its_code_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
