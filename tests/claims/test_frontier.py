@@ -19,6 +19,7 @@ from fedlin.claims.common.shootout_page import (
     TunedRun,
     ahead,
     costs_tables,
+    on_frontier,
     pareto,
     ranking,
     winners_table,
@@ -173,12 +174,15 @@ RUNS = {
 
 
 def test_the_frontier_joins_those_that_nobody_beats() -> None:
-    *marks, line = pareto("demo", RUNS, "rounds").curves
-    assert [mark.label for mark in marks] == list(RUNS)
+    *marks, line = pareto("demo", RUNS, "rounds", [*RUNS, "elsewhere"]).curves
+    assert [mark.label for mark in marks] == [*RUNS, "elsewhere"]
     corners = [(10.0, 200.0), (10.0, 100.0), (1000.0, 100.0), (1000.0, 2.0), (1000.0, 2.0)]
     assert list(zip(line.x, line.y, strict=True)) == corners
-    assert pareto("demo", {"stalls": RUNS["stalls"]}, "rounds").curves[-1].x.size == 0
-    assert not np.isfinite(marks[-1].x[0])
+    assert pareto("demo", {"stalls": RUNS["stalls"]}, "rounds", ["stalls"]).curves[-1].x.size == 0
+    assert [bool(np.isfinite(mark.x[0])) for mark in marks] == [True, True, True, False, False]
+    said = on_frontier("demo", RUNS)
+    assert said.endswith("few bits (100), few rounds (2).")
+    assert on_frontier("demo", {"stalls": RUNS["stalls"]}) == ""
 
 
 def test_the_page_says_who_wins_each_column_and_who_never_comes() -> None:

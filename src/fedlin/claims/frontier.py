@@ -15,6 +15,7 @@ from fedlin.claims.common.shootout_page import (
     TunedRun,
     ahead,
     costs_tables,
+    on_frontier,
     pareto,
     why,
     winners_table,
@@ -64,14 +65,15 @@ def check(setting: Setting) -> Outcome:
     played = {name: {method: one.spending for method, one in runs.items()} for name, runs in all_played.items()}
     rows = [row for way in WAYS for row in _fewest(way, played[A9A])]
     for name, runs in played.items():
-        findings += filter(None, (ahead(name, runs, played[A9A]), why(name, runs)))
+        findings += filter(None, (ahead(name, runs, played[A9A]), on_frontier(name, runs), why(name, runs)))
     tables = [winners_table(name, runs) for name, runs in played.items()]
     tables += [table for name, runs in all_played.items() for table in costs_tables(name, runs)]
+    methods = [method for method in ENTRANTS if any(method in runs for runs in played.values())]
     figures = tuple(
         Figure(
             f"frontier-{unit}",
             f"Bits and {unit} to {TO:g}",
-            tuple(pareto(name, runs, unit) for name, runs in played.items()),
+            tuple(pareto(name, runs, unit, methods) for name, runs in played.items()),
             CAPTION,
         )
         for unit in ("rounds", "gradients")

@@ -122,12 +122,40 @@ def why(problem: str, runs: Runs) -> str:
     )
 
 
-def pareto(problem: str, runs: Runs, unit: str) -> Panel:
-    """Bits in all against rounds or gradients, a mark a method; a line joins those that no other beats in both."""
-    x, y = (np.array([run.at(TO, of) for run in runs.values()]) for of in (BITS, unit))
-    marks = [Curve(name, x[i : i + 1], y[i : i + 1], kind="points") for i, name in enumerate(runs)]
+def pareto(problem: str, runs: Runs, unit: str, names: Sequence[str]) -> Panel:
+    """Bits in all against rounds or gradients, a mark a method; a line joins those that no other beats in both.
+
+    `names` are the methods of all panels, which so have one legend; who did not run has no mark.
+    """
+    x, y = (np.array([runs[name].at(TO, of) if name in runs else np.inf for name in names]) for of in (BITS, unit))
+    marks = [Curve(name, x[i : i + 1], y[i : i + 1], kind="points") for i, name in enumerate(names)]
     ylabel = {"rounds": "rounds", "gradients": "gradients of a client"}[unit]
     return Panel(problem, "bits up and down, a client", ylabel, (*marks, _stairs(x, y)), xscale="log")
+
+
+def unbeaten(x: Array, y: Array) -> list[int]:
+    """The places that no other beats in both x and y, by their x.
+
+    >>> unbeaten(np.array([1.0, 2.0, 3.0, np.inf]), np.array([9.0, 9.0, 2.0, 1.0]))
+    [0, 2]
+    """
+    best: list[int] = []
+    for place in np.lexsort((y, x)):
+        if np.isfinite(x[place]) and (not best or y[place] < y[best[-1]]):
+            best.append(int(place))
+    return best
+
+
+def on_frontier(problem: str, runs: Runs) -> str:
+    """The methods that no other beats in both bits and rounds, the fewest bits first."""
+    names = list(runs)
+    x, y = (np.array([run.at(TO, of) for run in runs.values()]) for of in (BITS, "rounds"))
+    best = [f"{names[place]} ({_number(y[place])})" for place in unbeaten(x, y)]
+    return (
+        f"{problem}: nobody beats these in both bits and rounds (rounds in brackets): {', '.join(best)}."
+        if best
+        else ""
+    )
 
 
 def _stairs(x: Array, y: Array) -> Curve:
@@ -135,10 +163,9 @@ def _stairs(x: Array, y: Array) -> Curve:
     there = np.isfinite(x)
     corners: list[tuple[float, float]] = []
     level = float(np.max(y[there], initial=0.0))
-    for place in np.lexsort((y, x)):
-        if there[place] and (not corners or y[place] < level):
-            corners += [(x[place], level), (x[place], y[place])]
-            level = y[place]
+    for place in unbeaten(x, y):
+        corners += [(x[place], level), (x[place], y[place])]
+        level = y[place]
     if corners:
         corners.append((float(np.max(x[there])), level))
     line = np.array(corners).reshape(-1, 2)
