@@ -108,7 +108,7 @@ def ahead(problem: str, runs: Runs, reference: Runs) -> str:
 
 
 def why(problem: str, runs: Runs) -> str:
-    """How the fewest bits come about if Newton's method wins: a dear first round, and few after it."""
+    """How the fewest bits come about if second derivatives win: few rounds, of which the first may be dear."""
     found = ranking(runs)
     plain = [(cost, name) for cost, name in found if not ENTRANTS[name].newton]
     if not found or not plain or not ENTRANTS[found[0][1]].newton:
@@ -116,7 +116,7 @@ def why(problem: str, runs: Runs) -> str:
     (least, winner), (cost, rival) = found[0], plain[0]
     share = runs[winner].spent[BITS][1] / least
     return (
-        f"{problem}: {share:.0%} of what {winner} sends is its first round, with the Hessians, and "
+        f"{problem}: {share:.0%} of what {winner} sends is its first round, and "
         f"{_number(runs[winner].at(TO, 'rounds') - 1)} rounds follow; {rival}, the best method that knows gradients or "
         f"proximal steps alone, takes {_number(runs[rival].at(TO, 'rounds'))} rounds and × {cost / least:.2f} the bits."
     )
