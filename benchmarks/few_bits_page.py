@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from benchmarks import few_bits_spread
 from benchmarks.few_bits import RESULTS
 from benchmarks.tables import table
+from fedlin.claims.common.shootout_data import SPARSE
 from fedlin.report.matplotlib_figures import RC
 from fedlin.report.style import COLOURS
 
@@ -33,7 +35,7 @@ TOLD = {
 def load() -> dict[str, Any]:
     """What was measured."""
     found: dict[str, Any] = json.loads(RESULTS.read_text())
-    return found
+    return found | {"elsewhere": json.loads(few_bits_spread.RESULTS.read_text())}
 
 
 def best(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -93,6 +95,27 @@ def by_kappa(found: list[dict[str, Any]]) -> tuple[str, str]:
     return table(("", *(f"κ = {kappa:,.0f}" for kappa in kappas)), cells), "; ".join(slopes)
 
 
+def elsewhere(found: list[dict[str, Any]]) -> str:
+    """How much curvatures differ on each problem, and what FedLin with Newton's steps takes by its step."""
+
+    def cell(row: dict[str, Any], place: str) -> str:
+        ended, step = row[place], row["steps"][place]
+        words = "–" if ended["rounds"] is None else f"{ended['bits']:,.0f} ({ended['rounds']})"
+        return f"{words}, η = {step:.2f}"
+
+    heads = ("", "κ", "M at the start", "M at x*", "step of the start: bits (rounds)", "twice that", "step of x*")
+    cells = [
+        (
+            row["problem"],
+            f"{row['kappa']:,.0f}",
+            *(f"{row['spreads'][place]:.1f}" for place in ("start", "end")),
+            *(cell(row, place) for place in ("start", "twice", "end")),
+        )
+        for row in found
+    ]
+    return table(heads, cells)
+
+
 def draw(runs: list[dict[str, Any]]) -> Figure:
     """A bar for every variant that came to the last goal."""
     shown = [run for run in runs if run["bits"][-1] is not None]
@@ -116,6 +139,10 @@ def write(found: dict[str, Any]) -> str:
     named = {run["variant"]: run for run in (*tried, *best(found["shipped"]))}
     said = {key: _bits(named[name]) for key, name in TOLD.items()}
     said["kappa"], said["slopes"] = by_kappa(found["kappa"])
+    sparse = next(row for row in found["elsewhere"] if row["problem"] == SPARSE)
+    said |= {"elsewhere": elsewhere(found["elsewhere"]), "spread_most": f"{few_bits_spread.MOST}"}
+    said |= {f"sparse_{place}": f"{spread:.1f}" for place, spread in sparse["spreads"].items()}
+    said |= {"sparse_first": f"{sparse['start']['rounds']}", "sparse_highest": f"{sparse['end']['highest']:.1f}"}
     said |= {"shipped": rows(sorted(found["shipped"], key=_rank)), "tried": rows(tried)}
     said |= {"local_setting": named[TOLD["local"]]["setting"], "most": f"{found['most']:,}"}
     said |= {"condition": f"{found['kappa of a9a']:,.0f}", "spread": f"{found['spread of a9a']:.2f}"}

@@ -202,25 +202,37 @@ NEWTON = fedlin.Plan(1, 1.0)
 FAR = 3 * X0
 
 
+def rank(r: int) -> Callable[[Array], Array]:
+    return lambda matrix: by_hand.low_rank(matrix, r)
+
+
+def largest(k: int) -> Callable[[Array], Array]:
+    return lambda matrix: by_hand.top_k_symmetric(matrix, k)
+
+
 @each_draw
 @pytest.mark.parametrize(
     ("algorithm", "compress", "options"),
     [
-        (fedlin.fednl(low_rank(1)), lambda M: by_hand.low_rank(M, 1), {}),
-        pytest.param(
-            fedlin.fednl(top_k(4), correction="shift", start="zero"),
-            lambda M: by_hand.top_k_symmetric(M, 4),
-            {"shift": True, "zero": True},
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            fedlin.fednl(low_rank(2), line_search=True),
-            lambda M: by_hand.low_rank(M, 2),
-            {"line_search": True},
-            marks=pytest.mark.long,
+        (fedlin.fednl(low_rank(1)), rank(1), {}),
+        (fedlin.fednl(top_k(6)), largest(6), {}),
+        (fedlin.fednl(low_rank(2), correction="shift"), rank(2), {"shift": True}),
+        (fedlin.fednl(top_k(4), correction="shift", start="zero"), largest(4), {"shift": True, "zero": True}),
+        (fedlin.fednl(low_rank(2), line_search=True), rank(2), {"line_search": True}),
+        (
+            fedlin.fednl(top_k(6), correction="shift", line_search=True),
+            largest(6),
+            {"line_search": True, "shift": True},
         ),
     ],
-    ids=["projection", "shift", "line-search"],
+    ids=[
+        "rank 1, projection",
+        "TOP-6, projection",
+        "rank 2, shift",
+        "TOP-4, shift, from zero",
+        "rank 2, projection, line search",
+        "TOP-6, shift, line search",
+    ],
 )
 def test_fednl_follows_the_published_equations(
     algorithm: Algorithm[Any, Any], compress: Any, options: Any, seed: int
@@ -237,7 +249,7 @@ EACH_ITS_OWN = np.array([1, 3, 2, 1, 2, 1, 3])  # τ_i
 
 
 @each_draw
-@pytest.mark.parametrize("levels", [None, pytest.param(31, marks=pytest.mark.long)])
+@pytest.mark.parametrize("levels", [None, 31])
 def test_fedlin_newton_follows_its_equations(levels: int | None, seed: int) -> None:
     """With whole messages, and with all four rounded to the nearest of 63 levels."""
     draw, links = Regression(seed), {}
@@ -252,18 +264,21 @@ def test_fedlin_newton_follows_its_equations(levels: int | None, seed: int) -> N
     assert result.gap[-1] < 1e-2 * result.gap[0]
 
 
-@pytest.mark.parametrize("start", ["hessian", pytest.param("zero", marks=pytest.mark.long)])
-def test_fednl_pp_follows_the_published_equations(start: str) -> None:
+@each_draw
+@pytest.mark.parametrize(
+    ("compressor", "compress", "start"),
+    [(low_rank(1), rank(1), "hessian"), (top_k(5), largest(5), "zero")],
+    ids=["rank 1", "TOP-5 from zero"],
+)
+def test_fednl_pp_follows_the_published_equations(compressor: Any, compress: Any, start: str, seed: int) -> None:
     """With half of the clients at a time, some of whom come late."""
-    draw = Regression(DRAWS[0])
-    present = np.random.default_rng(4).random((12, CLIENTS)) < 0.5
+    draw = Regression(seed)
+    present = np.random.default_rng(seed).random((12, CLIENTS)) < 0.5
     present[:, 3] = True
     assert not present[0].all()
     cohorts = [np.flatnonzero(row).tolist() for row in present]
-    expected = by_hand.fednl_pp(
-        draw.grad, draw.hessian, X0 / 4, CLIENTS, cohorts, lambda M: by_hand.low_rank(M, 1), start == "zero"
-    )
-    algorithm = fedlin.fednl_pp(low_rank(1), start=start)
+    expected = by_hand.fednl_pp(draw.grad, draw.hessian, X0 / 4, CLIENTS, cohorts, compress, start == "zero")
+    algorithm = fedlin.fednl_pp(compressor, start=start)
     result = fedlin.simulate(algorithm, draw.problem, NEWTON, 12, x0=X0 / 4, participation=present)
     assert_close(result.iterates, expected, 1e-10)
 

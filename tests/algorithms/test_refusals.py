@@ -27,6 +27,7 @@ NEEDS: dict[str, set[Requirement]] = {
     "compressed_scaffnew": ALIKE | ALL | {Requirement.EQUAL_WEIGHTS},
     "diana": FOLLOWS,
     "ef21": FOLLOWS,
+    "fedlin_newton": {Requirement.HESSIAN, Requirement.STRONG_CONVEXITY, Requirement.PLAIN_STEPS},
     "fednl": {Requirement.HESSIAN, Requirement.STRONG_CONVEXITY, Requirement.ONE_STEP_SIZE} | ALL,
     "fednl_pp": {Requirement.HESSIAN, Requirement.OWN_MODEL} | FOLLOWS,
     "gradskip": ALIKE - {Requirement.ONE_STEP_COUNT} | ALL,
@@ -35,6 +36,7 @@ NEEDS: dict[str, set[Requirement]] = {
     "scaffnew": ALIKE | ALL,
     "tamuna": ALIKE | FOLLOWS | {Requirement.EQUAL_WEIGHTS},
 }
+LOSSY = ALL | {Requirement.OWN_MODEL}  # besides, where models come down as moves and gradients go up as changes
 METHODS = [row for row in ROWS if row.method in NEEDS]
 ONE = fedlin.Plan(2, 0.01)
 SOME = np.random.default_rng(1).random((3, CLIENTS)) < 0.5
@@ -76,7 +78,8 @@ INPUTS = {
 @pytest.mark.parametrize("row", METHODS, ids=str)
 def test_a_method_needs_what_its_source_asks_for(row: Row) -> None:
     """Written down here once more, since what follows reads it from the methods themselves."""
-    assert row.algorithm().requires == NEEDS[row.method]
+    lossy = row.method == "fedlin_newton" and bool(row.arguments)
+    assert row.algorithm().requires == NEEDS[row.method] | (LOSSY if lossy else set())
 
 
 def prepare(algorithm: Algorithm[Any, Any], given: dict[str, Any], share: float = 1.0) -> None:
@@ -152,6 +155,21 @@ def test_a_biased_compressor_is_refused_by_name(make: Any, named: str) -> None:
     assert f"biased, and {named} needs" in str(caught.value)
     for other in serving(str(caught.value)):
         prepare(other, {})
+
+
+@pytest.mark.parametrize("row", METHODS, ids=str)
+def test_momentum_asks_for_what_its_method_asks_for_and_leaves_own_models_alone(row: Row) -> None:
+    algorithm = row.algorithm()
+    if Requirement.OWN_MODEL not in algorithm.requires:
+        assert fedlin.momentum(algorithm, 0.3).requires == algorithm.requires
+        return
+    with pytest.raises(FedLinError, match="momentum puts another one in its place") as caught:
+        fedlin.momentum(algorithm, 0.3)
+    assert str(caught.value).startswith(algorithm.name)
+    instead = serving(str(caught.value))
+    assert len(instead) == 3
+    for other in instead:
+        fedlin.momentum(other, 0.3)
 
 
 def test_stages_of_fast_clients_refuse_methods_that_need_all_or_so_many() -> None:

@@ -66,9 +66,9 @@ def misplaced(clients: int, cohort: int, sparsity: int) -> Algorithm[Any, Any]:
 @pytest.mark.parametrize("wrong", [unlearned, late, misplaced])
 def test_a_wrong_tamuna_never_comes_to_the_accuracy(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = quadratics(0, 100.0, dim=5, clients=5, aligned=True)
-    assert open_acceleration.rounds_needed("TAMUNA", problem, 0) < 1000
+    assert open_acceleration.rounds_needed(Setting(), "TAMUNA", problem, 0) < 1000
     monkeypatch.setattr(algorithms, "tamuna", wrong)
-    assert open_acceleration.rounds_needed("TAMUNA", problem, 0) == np.inf
+    assert open_acceleration.rounds_needed(Setting(), "TAMUNA", problem, 0) == np.inf
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from fedlin.claims.common.shootout_page import (
     TunedRun,
     ahead,
     costs_tables,
+    on_frontier,
     pareto,
     ranking,
     winners_table,
@@ -26,6 +27,7 @@ from fedlin.claims.common.shootout_page import (
 from fedlin.claims.common.spending import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
 from fedlin.claims.frontier import _in_whole_numbers
+from fedlin.engines.opening import opening_rounds
 from fedlin.experiments.tune import Trial
 from fedlin.result import Result
 
@@ -46,8 +48,7 @@ def test_every_method_that_comes_to_the_minimiser_takes_part() -> None:
         *(names_in(variant.method) for entrant in ENTRANTS.values() for variant in entrant.variants(SMALL).values())
     )
     # They rest on a floor, or are gradient tracking by another name; the claim `open-bytes` has them.
-    # MARINA has rounds of two sizes, and a claim of its own.
-    left_out = {"marina", "fedprox", "fednova", "fedpaq", "fedac", "fedcomgate", "gradient_tracking", "s_local_svrg"}
+    left_out = {"fedprox", "fednova", "fedpaq", "fedac", "fedcomgate", "gradient_tracking", "s_local_svrg"}
     assert set(algorithms.__all__) - built - {"tracked"} == left_out
 
 
@@ -113,6 +114,24 @@ def test_what_a_run_spent_is_what_the_engine_counted() -> None:
     assert set(HEADS) <= set(one.spent)
 
 
+def test_rounds_in_full_are_paid_for_in_full() -> None:
+    """Of MARINA's, each by its own size; tuning expects as many of them as its coin brings on average."""
+    entrant = ENTRANTS["MARINA"]
+    variant = entrant.variants(SMALL)["1 random"]
+    one = play(entrant, variant, BATTLE, 1.0, seed=3)
+    assert one.run.rounds > 50
+    np.testing.assert_allclose(one.spent["bits both, wire"], 8 * one.run.bytes / SMALL.clients)
+    whole, part = 32 * SMALL.dim, 32 + 3  # an index of five takes three bits
+    opens = opening_rounds(variant.method, 3, 0, one.run.rounds)
+    assert 0 < opens[1:].sum() < one.run.rounds - 1
+    np.testing.assert_array_equal(np.diff(one.spent["bits up, floats"]), np.where(opens, whole, part))
+    p = part / whole
+    assert variant.method.renewal == p
+    assert bits_in_all(variant.method, SMALL, 1.0, 11) == pytest.approx(
+        11 * whole + whole + 10 * (p * whole + (1 - p) * part)
+    )
+
+
 def test_a_run_is_kept_as_long_as_its_code_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDLIN_CACHE", str(tmp_path))
     made = [made_up(3, 40.0), made_up(4, 50.0)]
@@ -155,12 +174,15 @@ RUNS = {
 
 
 def test_the_frontier_joins_those_that_nobody_beats() -> None:
-    *marks, line = pareto("demo", RUNS, "rounds").curves
-    assert [mark.label for mark in marks] == list(RUNS)
+    *marks, line = pareto("demo", RUNS, "rounds", [*RUNS, "elsewhere"]).curves
+    assert [mark.label for mark in marks] == [*RUNS, "elsewhere"]
     corners = [(10.0, 200.0), (10.0, 100.0), (1000.0, 100.0), (1000.0, 2.0), (1000.0, 2.0)]
     assert list(zip(line.x, line.y, strict=True)) == corners
-    assert pareto("demo", {"stalls": RUNS["stalls"]}, "rounds").curves[-1].x.size == 0
-    assert not np.isfinite(marks[-1].x[0])
+    assert pareto("demo", {"stalls": RUNS["stalls"]}, "rounds", ["stalls"]).curves[-1].x.size == 0
+    assert [bool(np.isfinite(mark.x[0])) for mark in marks] == [True, True, True, False, False]
+    said = on_frontier("demo", RUNS)
+    assert said.endswith("few bits (100), few rounds (2).")
+    assert on_frontier("demo", {"stalls": RUNS["stalls"]}) == ""
 
 
 def test_the_page_says_who_wins_each_column_and_who_never_comes() -> None:

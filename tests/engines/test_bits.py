@@ -13,6 +13,7 @@ from fedlin import cast, identity, low_rank, natural, quantize, sign, symmetric,
 from fedlin.coding import ArithmeticEncoder, decode_symbols
 from fedlin.compressors import Compressor
 from fedlin.engines.messages import message_bits
+from fedlin.engines.opening import opening_rounds
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.matrices import MatrixCompressor
 from fedlin.payloads import paper_bits, symbols
@@ -157,11 +158,27 @@ def test_a_result_takes_the_bits_that_a_reader_chooses() -> None:
         fedlin.count_bits(method, problem(), plan, 1).on(run)
 
 
-def test_rounds_of_two_sizes_are_not_continued_by_the_last() -> None:
+def test_rounds_of_two_sizes_are_continued_each_by_its_own() -> None:
+    """By the run's coins, whichever kind the last counted round was of."""
     method, plan = fedlin.marina(fedlin.rand_k(2, unbiased=True), 0.4), fedlin.Plan(1, 1e-3)
     problem = fedlin.problems.least_squares(clients=2, dim=20, samples=30)
-    result = fedlin.simulate(method, problem, plan, 8)
-    with pytest.raises(ArgumentError, match=r"4 rounds were counted of a run of 8.*count all of them"):
-        fedlin.count_bits(method, problem, plan, 4).on(result)
-    counted = fedlin.count_bits(method, problem, plan, 8).on(result, "wire", in_all=True).bits
-    np.testing.assert_array_equal(counted, 8 * (result.bytes_up + result.bytes_down))
+    result = fedlin.simulate(method, problem, plan, 40, seed=5)
+    opens = opening_rounds(method, 5, 0, 40)
+    assert 10 < opens.sum() < 25
+    seen = np.flatnonzero(~opens)[0] + 1  # the first count that has both kinds
+    for rounds in range(seen, seen + 8):
+        counts = fedlin.count_bits(method, problem, plan, int(rounds), seed=5)
+        for way, per in (("wire", 64), ("floats", 32)):
+            indices = {"wire": 8 * 2, "floats": 5 * 2}[way]
+            up = np.cumsum([0, *np.where(opens, 20 * per, 2 * per + indices)])
+            np.testing.assert_array_equal(counts.on(result, way, "up").bits, up)
+        np.testing.assert_array_equal(counts.on(result, "wire", in_all=True).bits, 8 * result.bytes)
+
+
+def test_bits_of_rounds_in_full_say_nothing_of_others() -> None:
+    method, plan = fedlin.marina(fedlin.rand_k(2, unbiased=True), 0.9), fedlin.Plan(1, 1e-3)
+    problem = fedlin.problems.least_squares(clients=2, dim=20, samples=30)
+    seed = next(one for one in range(9) if opening_rounds(method, one, 0, 3).all())
+    result = fedlin.simulate(method, problem, plan, 60, seed=seed)
+    with pytest.raises(ArgumentError, match=r"3 rounds were counted of a run of 60.*count more"):
+        fedlin.count_bits(method, problem, plan, 3, seed=seed).on(result)

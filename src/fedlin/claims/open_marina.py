@@ -23,7 +23,8 @@ KEPT = 3  # entries that are sent
 SEEDS = 16  # whose mean stands for the expectation
 BENT = 0.3  # λ of the regulariser that bends down
 AGREE = 1e-9  # of the largest gradient
-FEWEST = 4  # standard deviations by which a share of coins may be off
+FEWEST = 4  # standard deviations by which a share of coins, or a mean, may be off
+WATCHED = 60  # other rounds of a run that are looked at
 
 
 class Family(NamedTuple):
@@ -61,7 +62,7 @@ def _cases(setting: Setting) -> list[Family]:
     statement="MARINA at the steps of its theory, η = 1/(L̃(1 + √(c(1 - p)ω/(pm)))): where ‖∇f‖² ≥ 2μ(f - f*), "
     "E(f(x_T) - f*) ≤ (1 - ημ)^T (f(x_0) - f*), with c = 2 and η ≤ p/(2μ); and elsewhere, with c = 1, the mean of "
     "E‖∇f(x_t)‖² over t < T is at most 2(f(x_0) - E f(x_T))/(ηT). Rounds that send gradients in full, a share p of "
-    "all, move by -η∇f(x).",
+    "all, move by -η∇f(x); the move of any other differs from the one before by -η(∇f(x) - ∇f(x⁻)) on average.",
     wrong=any_fault(without=(SHORTER,)),  # it takes no local steps
 )
 def check(setting: Setting) -> Outcome:
@@ -69,7 +70,7 @@ def check(setting: Setting) -> Outcome:
     rows, panels, held = [], [], np.ones(len(instances.draws(setting)), bool)
     for case in _cases(setting):
         method = setting.tested(algorithms.marina(case.compressor, case.probability))
-        ratios, strays, shares, curves = [], [], [], []
+        ratios, strays, shares, follows, curves = [], [], [], [], []
         for problem in case.problems:
             plan = theory.marina(problem, case.omega, case.probability)
             runs = simulate_many(
@@ -81,8 +82,10 @@ def check(setting: Setting) -> Outcome:
             full = np.concatenate([_in_full(run) for run in runs])
             shares.append((full.mean() - case.probability) / np.sqrt(case.probability / full.size))
             strays.append(max(_stray(problem, plan, run) for run in runs))
-        ratio, stray, share = (np.array(values) for values in (ratios, strays, shares))
-        within = [ratio <= 1 + 1e-9, stray <= AGREE, np.abs(share) <= FEWEST]
+            along = np.concatenate([_along(problem, plan, run) for run in runs])
+            follows.append((along.mean() - 1) / along.std() * np.sqrt(along.size) if along.size else np.inf)
+        ratio, stray, share, follow = (np.array(values) for values in (ratios, strays, shares, follows))
+        within = [ratio <= 1 + 1e-9, stray <= AGREE, np.abs(share) <= FEWEST, np.abs(follow) <= FEWEST]
         held &= np.all(within, axis=0)
         what = "gap" if case.linear else "mean ‖∇f‖²"
         rows += [
@@ -98,6 +101,12 @@ def check(setting: Setting) -> Outcome:
                 f"{np.abs(share).max():.1f}",
                 f"≤ {FEWEST}",
                 bool(within[2].all()),
+            ),
+            Row(
+                f"{case.name}: change of the estimate along that of ∇f off its own, in deviations",
+                f"{np.abs(follow).max():.1f}",
+                f"≤ {FEWEST}",
+                bool(within[3].all()),
             ),
         ]
         panels.append(Panel(case.name, "round", f"{what} / the first", (thin(summary("MARINA", np.array(curves))),)))
@@ -137,3 +146,16 @@ def _stray(problem: Problem, plan: Plan, run: Result) -> float:
     slopes = np.array([problem.grad(x) for x in run.iterates[rounds]])
     moves = (run.iterates[rounds] - run.iterates[rounds + 1]) / float(plan.eta)
     return float(np.max(np.linalg.norm(moves - slopes, axis=1)) / np.max(run.grad_norm))
+
+
+def _along(problem: Problem, plan: Plan, run: Result) -> Array:
+    """⟨g - g⁻, ∇f(x) - ∇f(x⁻)⟩/‖∇f(x) - ∇f(x⁻)‖² of rounds that send differences, 1 on average as C is unbiased."""
+    moves = np.diff(run.iterates, axis=0) / -float(plan.eta)  # g of every round
+    rounds = 1 + np.flatnonzero(~_in_full(run))
+    rounds = rounds[rounds < len(moves)]
+    # Where all has come to rest a difference is rounding.
+    rounds = rounds[np.linalg.norm(moves[rounds - 1], axis=1) > 1e-6 * np.linalg.norm(moves[0])]
+    rounds = rounds[:: max(1, len(rounds) // WATCHED)]
+    changes = np.array([problem.grad(run.iterates[t]) - problem.grad(run.iterates[t - 1]) for t in rounds])
+    changes = changes.reshape(moves[rounds].shape)  # there may be none
+    return np.asarray(np.sum((moves[rounds] - moves[rounds - 1]) * changes, axis=1) / np.sum(changes**2, axis=1))

@@ -1,7 +1,7 @@
 """What a run sends, counted in every way at once, over the messages it really makes."""
 
-from collections.abc import Hashable, Iterator
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -46,7 +46,7 @@ class BitCounts(NamedTuple):
         up: What one client has sent, the mean over the clients.
         down: What one client has been sent.
         clients: m.
-        renews: Whether later rounds may be played as the first one, so that the last counted says nothing of them.
+        opens: Which of the first so many rounds are played as the first one; by a method's coin others may be.
 
     >>> counts = BitCounts(np.array([[0, 0, 0], [64, 32, 40]]), np.zeros((2, 3)), clients=10)
     >>> counts.bits("floats", "up", in_all=True).tolist()
@@ -56,7 +56,7 @@ class BitCounts(NamedTuple):
     up: Array
     down: Array
     clients: int
-    renews: bool = False
+    opens: Callable[[int], NDArray[np.bool_]] = lambda rounds: np.arange(rounds) == 0
 
     def bits(self, way: str = "wire", direction: str = "both", in_all: bool = False) -> Array:
         """Bits so far after 0, 1, ... rounds.
@@ -81,7 +81,7 @@ class BitCounts(NamedTuple):
 
         Args:
             result: Of the run whose first rounds were counted, two or more; each round after them counts as much as
-                the last of them.
+                the last of them, of those sent in full or of the others as it is itself.
             way: As in `bits`.
             direction: As in `bits`.
             in_all: As in `bits`.
@@ -102,14 +102,16 @@ class BitCounts(NamedTuple):
                 f"{len(counted) - 1} rounds were counted of a run of {result.rounds}: count two or more, since the "
                 "first may differ from the others."
             )
-        if self.renews and len(counted) <= result.rounds:
+        each, opens = np.diff(counted), self.opens(result.rounds)
+        seen, later = opens[: len(each)], opens[len(each) :]
+        if not np.all(np.isin(later, seen)):
             raise ArgumentError(
-                f"{len(counted) - 1} rounds were counted of a run of {result.rounds}, and by a coin some of the others "
-                "are sent in full: count all of them."
+                f"{len(each)} rounds were counted of a run of {result.rounds}, and by a coin all of these were sent in "
+                "full, as some of the others are not: count more."
             )
-        more = np.arange(1, max(0, result.rounds + 1 - len(counted)) + 1)
-        continued = np.concatenate([counted, counted[-1] + (counted[-1] - counted[-2]) * more])
-        return result.with_columns(bits=continued[: result.rounds + 1])
+        last = {kind: each[np.flatnonzero(seen == kind)[-1]] for kind in np.unique(later)}
+        more = np.cumsum([last[kind] for kind in later])
+        return result.with_columns(bits=np.concatenate([counted, counted[-1] + more])[: result.rounds + 1])
 
 
 def count_bits(
@@ -151,7 +153,8 @@ def count_bits(
             for row, i in enumerate(who)
         ]
         up[number + 1] += np.sum(each, axis=0) / problem.clients
-    return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients, algorithm.renewal is not None)
+    opens = partial(opening_rounds, algorithm, seed, 0)
+    return BitCounts(np.cumsum(up, axis=0), np.cumsum(down, axis=0), problem.clients, opens)
 
 
 def _count(message: Message, coders: dict[Hashable, ArithmeticEncoder], stream: Hashable) -> Array:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedlin import aggregation, algorithms, compressors, links, matrices, privacy, theory
 from fedlin.aggregation import Aggregator
+from fedlin.algorithms.momentum import momentum
 from fedlin.checks import unknown_name
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm, Method
@@ -34,6 +35,7 @@ def _makers(module: ModuleType, kind: type) -> dict[str, Callable[..., Any]]:
 
 
 Known = Mapping[str, Callable[..., Any]]
+MOMENTUM = "momentum"
 METHODS: dict[str, Callable[..., Any]] = {name: getattr(algorithms, name) for name in algorithms.__all__}
 COMPRESSORS = _makers(compressors, Compressor) | _makers(privacy, Compressor)
 MATRIX_COMPRESSORS = _makers(matrices, MatrixCompressor)
@@ -55,25 +57,29 @@ def algorithm(
 ) -> Method:
     """The method with its arguments; links and compressors are written as text.
 
-    `besides` are the keys a file may give that are no arguments, to be named where one is misspelt.
+    `momentum` is β of Nesterov's momentum around the rounds of any method that may have it. `besides` are the keys a
+    file may give that are no arguments, to be named where one is misspelt.
 
     >>> algorithm("fedlin", {"uplink": "innovation(top_k(10))"}).name
     'fedlin(uplink=innovation(top_k(10)))'
+    >>> algorithm("fedlin", {"momentum": 0.9}).name
+    'momentum(fedlin)'
     """
     if is_own(name):
         return call_own(name, arguments, Algorithm, "an Algorithm, as fedlin.fedavg() is")
     if name not in METHODS:
         raise ArgumentError(unknown_name("method", name, METHODS))
     signature = inspect.signature(METHODS[name])
-    for key in arguments:
+    own = {key: value for key, value in arguments.items() if key != MOMENTUM}
+    for key in own:
         if key not in signature.parameters:
-            raise ArgumentError(unknown_name(f"argument of {name}", key, [*signature.parameters, *besides]))
-    values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in arguments.items()}
+            raise ArgumentError(unknown_name(f"argument of {name}", key, [*signature.parameters, MOMENTUM, *besides]))
+    values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in own.items()}
     for key, parameter in signature.parameters.items():
         if parameter.default is parameter.empty and key not in values:
             raise ArgumentError(f"{name} needs {key}: give it, for example {key} = {_example(parameter.annotation)}.")
     made: Method = METHODS[name](**values)
-    return made
+    return momentum(made, arguments[MOMENTUM]) if MOMENTUM in arguments else made
 
 
 def aggregator(text: str) -> Aggregator:

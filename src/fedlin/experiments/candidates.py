@@ -20,6 +20,7 @@ from fedlin.theory.accelerated_steps import (
 )
 from fedlin.theory.certified_steps import certified_factors
 from fedlin.theory.curvature_steps import fedlin_newton
+from fedlin.theory.momentum_steps import momentum_factor
 
 
 class Candidate(NamedTuple):
@@ -111,6 +112,7 @@ def candidates(problem: Problem, participation: float) -> Iterator[Candidate]:
 _RANK = {"compressor": "low_rank(1)"}
 _LARGEST = 2**26  # entries that the Hessians of all clients may have together: half a gigabyte
 _SHARE = 10  # of so many clients one sends an entry
+_MANY = 1000  # local steps, for which a β is right whatever the plan's are
 
 
 def _has_hessians(problem: Problem) -> bool:
@@ -122,6 +124,9 @@ def _accelerated(problem: Problem, kappa: float) -> Iterator[Candidate]:
     """Methods whose rounds grow as √κ, and Newton's."""
     steps, clients = round(sqrt(kappa)), problem.clients
     if steps > 1:
+        beta = round(momentum_factor(problem, _MANY), 4)
+        why = "Nesterov's momentum around the rounds, √κ of them"
+        yield Candidate("fedlin", {"momentum": beta}, why, alias="fedlin, momentum")
         yield Candidate("scaffnew", {}, f"{steps} local steps on average, √κ rounds", tau=steps)
         omega = 1 / 8  # of natural compression
         sent = {"probability": locodl_probability(problem, omega), "pace": locodl_pace(problem, omega)}

@@ -17,6 +17,7 @@ from fedlin.algorithms.momentum import momentum
 from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import Compressor, cast, natural, nearest, quantize, rand_k, top_k
 from fedlin.core import Method
+from fedlin.engines.messages import message_bits
 from fedlin.links import error_feedback, innovation, plain
 from fedlin.matrices import MatrixCompressor, low_rank
 from fedlin.plan import Plan
@@ -48,7 +49,7 @@ class Variant(NamedTuple):
 class Entrant(NamedTuple):
     """What a method may choose from, and what its step is a multiple of; `ours` are settings that no paper has.
 
-    The step of a method that asks for Hessians, `newton`, is its unit and not tuned.
+    A method that asks for Hessians is `newton`.
     """
 
     variants: Callable[[Problem], dict[str, Variant]]
@@ -63,6 +64,11 @@ class Entrant(NamedTuple):
     def work(self, problem: Problem) -> float:
         """What a round takes besides gradients, in gradients: a Hessian d/2, a proximal step ten Hessians."""
         return problem.dim / 2 * (10 if self.unit is proximal else self.newton)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the step is Newton's, and not tuned."""
+        return self.unit is one
 
     def plan(self, problem: Problem, variant: Variant, multiple: float) -> Plan:
         """The plan at a multiple of the unit."""
@@ -180,6 +186,22 @@ def _adiana(problem: Problem) -> dict[str, Variant]:
     }
 
 
+def _marina(problem: Problem) -> dict[str, Variant]:
+    """With p a compressed message's share of the bits of a whole one, as in its paper."""
+
+    def method(compressor: Compressor) -> Method:
+        (whole, _), (part, _) = message_bits(algorithms.marina(compressor, 0.5), problem)
+        return algorithms.marina(compressor, part / whole)
+
+    levels, more = ceil(sqrt(problem.dim)), _size(problem, 5)
+    dithered = method(quantize(levels))
+    return {
+        f"{levels} levels": Variant(dithered),
+        f"{levels} levels, half": Variant(_half(dithered, (V, S))),
+        f"{more} random": Variant(method(rand_k(more, unbiased=True))),
+    }
+
+
 def _ef21(problem: Problem) -> dict[str, Variant]:
     few, more = _size(problem, 20), _size(problem, 5)
     return {
@@ -294,6 +316,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "LoCoDL": Entrant(_locodl),
     "DIANA": Entrant(_diana),
     "ADIANA": Entrant(_adiana),
+    "MARINA": Entrant(_marina),
     "EF21": Entrant(_ef21),
     "FedSplit": Entrant(_fedsplit, unit=proximal),
     "FedNL": Entrant(_fednl, one, newton=True),

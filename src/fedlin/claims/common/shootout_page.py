@@ -108,7 +108,7 @@ def ahead(problem: str, runs: Runs, reference: Runs) -> str:
 
 
 def why(problem: str, runs: Runs) -> str:
-    """How the fewest bits come about if Newton's method wins: a dear first round, and few after it."""
+    """How the fewest bits come about if second derivatives win: few rounds, of which the first may be dear."""
     found = ranking(runs)
     plain = [(cost, name) for cost, name in found if not ENTRANTS[name].newton]
     if not found or not plain or not ENTRANTS[found[0][1]].newton:
@@ -116,18 +116,46 @@ def why(problem: str, runs: Runs) -> str:
     (least, winner), (cost, rival) = found[0], plain[0]
     share = runs[winner].spent[BITS][1] / least
     return (
-        f"{problem}: {share:.0%} of what {winner} sends is its first round, with the Hessians, and "
+        f"{problem}: {share:.0%} of what {winner} sends is its first round, and "
         f"{_number(runs[winner].at(TO, 'rounds') - 1)} rounds follow; {rival}, the best method that knows gradients or "
         f"proximal steps alone, takes {_number(runs[rival].at(TO, 'rounds'))} rounds and × {cost / least:.2f} the bits."
     )
 
 
-def pareto(problem: str, runs: Runs, unit: str) -> Panel:
-    """Bits in all against rounds or gradients, a mark a method; a line joins those that no other beats in both."""
-    x, y = (np.array([run.at(TO, of) for run in runs.values()]) for of in (BITS, unit))
-    marks = [Curve(name, x[i : i + 1], y[i : i + 1], kind="points") for i, name in enumerate(runs)]
+def pareto(problem: str, runs: Runs, unit: str, names: Sequence[str]) -> Panel:
+    """Bits in all against rounds or gradients, a mark a method; a line joins those that no other beats in both.
+
+    `names` are the methods of all panels, which so have one legend; who did not run has no mark.
+    """
+    x, y = (np.array([runs[name].at(TO, of) if name in runs else np.inf for name in names]) for of in (BITS, unit))
+    marks = [Curve(name, x[i : i + 1], y[i : i + 1], kind="points") for i, name in enumerate(names)]
     ylabel = {"rounds": "rounds", "gradients": "gradients of a client"}[unit]
     return Panel(problem, "bits up and down, a client", ylabel, (*marks, _stairs(x, y)), xscale="log")
+
+
+def unbeaten(x: Array, y: Array) -> list[int]:
+    """The places that no other beats in both x and y, by their x.
+
+    >>> unbeaten(np.array([1.0, 2.0, 3.0, np.inf]), np.array([9.0, 9.0, 2.0, 1.0]))
+    [0, 2]
+    """
+    best: list[int] = []
+    for place in np.lexsort((y, x)):
+        if np.isfinite(x[place]) and (not best or y[place] < y[best[-1]]):
+            best.append(int(place))
+    return best
+
+
+def on_frontier(problem: str, runs: Runs) -> str:
+    """The methods that no other beats in both bits and rounds, the fewest bits first."""
+    names = list(runs)
+    x, y = (np.array([run.at(TO, of) for run in runs.values()]) for of in (BITS, "rounds"))
+    best = [f"{names[place]} ({_number(y[place])})" for place in unbeaten(x, y)]
+    return (
+        f"{problem}: nobody beats these in both bits and rounds (rounds in brackets): {', '.join(best)}."
+        if best
+        else ""
+    )
 
 
 def _stairs(x: Array, y: Array) -> Curve:
@@ -135,10 +163,9 @@ def _stairs(x: Array, y: Array) -> Curve:
     there = np.isfinite(x)
     corners: list[tuple[float, float]] = []
     level = float(np.max(y[there], initial=0.0))
-    for place in np.lexsort((y, x)):
-        if there[place] and (not corners or y[place] < level):
-            corners += [(x[place], level), (x[place], y[place])]
-            level = y[place]
+    for place in unbeaten(x, y):
+        corners += [(x[place], level), (x[place], y[place])]
+        level = y[place]
     if corners:
         corners.append((float(np.max(x[there])), level))
     line = np.array(corners).reshape(-1, 2)

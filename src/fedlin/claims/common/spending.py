@@ -25,9 +25,13 @@ TARGETS = (1e-4, 1e-6, 1e-8, 1e-10, 1e-12)  # f - f*
 
 
 def bits_in_all(method: Method, problem: Problem, share: float, rounds: float) -> float:
-    """Bits up and down a client after so many rounds: 32 a number or its own size if less, ⌈log₂ d⌉ an index."""
-    opening, later = message_bits(method, problem)
-    return share * (sum(opening) + (rounds - 1) * sum(later))
+    """Bits up and down a client after so many rounds: 32 a number or its own size if less, ⌈log₂ d⌉ an index.
+
+    Where a coin has later rounds played as the first one, they count by how often it falls.
+    """
+    opening, later = map(sum, message_bits(method, problem))
+    again = 0.0 if method.renewal is None else float(method.renewal)
+    return share * (opening + (rounds - 1) * (again * opening + (1 - again) * later))
 
 
 class Spending(NamedTuple):

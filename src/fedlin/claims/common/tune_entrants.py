@@ -1,12 +1,13 @@
 """The variant and the step of every entrant on every problem, by one rule that was written before any result.
 
-The step is 2ʲ times the method's unit, which is 1/L for gradient steps and 1/√(Lμ) for proximal ones. j begins at 0
-and climbs, first up and then down, as long as the next is better. Each try is a look at a twelfth of 3000 rounds or
-6000 passes over the data, at least twenty rounds; where its curve leads after that is `tune.continued`. The better of
-two steps reaches more of the gaps 10⁻⁴ and 10⁻⁶, or comes sooner to the last it reaches. Of a method's variants, each
-at its best step, the one is taken that sends the fewest bits in all, up and down, to the hardest gap that any of them
-reaches. Its step is looked at again, four times as long, and halved as long as that is better. A Newton step is 1, or
-what `theory.fedlin_newton` has. On a9a a quarter of each client's rows serves for the looks.
+The step is 2ʲ times the method's unit, which is 1/L for gradient steps, 1/√(Lμ) for proximal ones and what
+`theory.fedlin_newton` has for FedLin's with Hessians; FedNL's is 1. j begins at 0 and climbs, first up and then down,
+as long as the next is better. Each try is a look at a twelfth of 3000 rounds or 6000 passes over the data, at least
+twenty rounds, and with Hessians at forty; where its curve leads after that is `tune.continued`. The better of two steps
+reaches more of the gaps 10⁻⁴ and 10⁻⁶, or comes sooner to the last it reaches. Of a method's variants, each at its best
+step, the one is taken that sends the fewest bits in all, up and down, to the hardest gap that any of them reaches. Its
+step is looked at again, four times as long, and halved as long as that is better, but not with Hessians, whose first
+looks are as long as any. On a9a a quarter of each client's rows serves for the looks.
 
 `python -m fedlin.claims.common.tune_entrants` writes what was chosen and all that was tried to `tuned_entrants.json`;
 what stands there already is kept, so that a run that was ended goes on, and a new entrant is tuned alone.
@@ -121,7 +122,7 @@ def look(entrant: Entrant, variant: Variant, battle: Battle, multiple: float, ti
 
 
 def _steps(entrant: Entrant, variant: Variant, battle: Battle) -> dict[int, Trial]:
-    if entrant.newton:
+    if entrant.fixed:
         return {0: look(entrant, variant, battle, 1.0)}
     return climb(lambda j: look(entrant, variant, battle, 2.0**j))
 
