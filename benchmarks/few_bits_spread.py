@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import fedlin
+from fedlin.claims.common.run_costs import bits_in_all
 from fedlin.claims.common.shootout_data import A9A, BATTLES, SPARSE, STIFF
-from fedlin.claims.common.spending import bits_in_all
 
 RESULTS = Path(__file__).parent / "results" / "few_bits_spread.json"
 GOAL, MOST, LEVELS = 1e-10, 300, 31  # f - f*, rounds, and levels of six bits

@@ -34,7 +34,7 @@ from benchmarks import bounds, estimators, hospitals, jobs, refusals
 from benchmarks.process import ROOT
 from benchmarks.tables import table
 from fedlin.experiments.run_folder import RunFolder
-from fedlin.problems import packed
+from fedlin.problems import packed_rows
 from fedlin.sklearn import FederatedLogisticRegression, FederatedRidge
 
 FIGURES = ROOT / "benchmarks" / "results" / "tables.json"
@@ -177,7 +177,7 @@ def dirichlet(rounds: int = 40, repeats: int = 2) -> list[Line]:
         name: fedlin.problems.logistic(X, y, 1e-3).without_search() for name in taken
     }  # each packs its rows once
     for name in list(taken) * (repeats + 1):
-        with patch("fedlin.problems.packed.WORTHWHILE", np.inf if name == "padded" else packed.WORTHWHILE):
+        with patch("fedlin.problems.packed_rows.WORTHWHILE", np.inf if name == "padded" else packed_rows.WORTHWHILE):
             began = time.process_time()
             run = fedlin.simulate(fedlin.fedlin(), problems[name], plan, rounds, iterates=False)
         taken[name].append(time.process_time() - began if name in models else np.inf)  # the first compiles

@@ -24,8 +24,8 @@ from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 
 import fedlin.torch  # noqa: E402
 from fedlin.torch import TorchProblem  # noqa: E402
-from fedlin.torch.host import Work  # noqa: E402
 from fedlin.torch.module_rows import ModuleBatches  # noqa: E402
+from fedlin.torch.torch_work import Work  # noqa: E402
 
 nn = torch.nn
 M, D = 4, 3

@@ -170,7 +170,7 @@ def test_rows_of_different_shapes_are_taken_client_by_client() -> None:
 
 def test_too_many_clients_for_the_device_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that fits two clients at a time gives what one that fits all does."""
-    from fedlin.torch.slopes import ModuleSlopes
+    from fedlin.torch.module_gradients import ModuleSlopes
 
     plain = ModuleSlopes.__call__
     refused = []

@@ -105,10 +105,10 @@ def _reproduce(
 
     from fedlin.cache import keep_compiled
     from fedlin.claims import BEYOND, Setting, select, verdicts
-    from fedlin.report.notices import in_one_line
     from fedlin.report.page import write_report
     from fedlin.report.report_folder import check_folder
     from fedlin.report.terminal import show
+    from fedlin.report.wrong_method_tables import in_one_line
 
     if draws is None:
         draws = 2 if quick else 8

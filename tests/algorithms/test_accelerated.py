@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
+from math import ceil
 from typing import Any, NamedTuple
 
 import jax
@@ -92,10 +93,14 @@ def by_compressed_scaffnew(draw: Draw) -> Array:
     return by_hand.compressed_scaffnew(draw.grad, X0, CLIENTS, 3, ETA, P, counts, list(coins().orders))
 
 
-def by_locodl(draw: Draw) -> Array:
+def by_locodl(draw: Draw, pace: float = 0.7) -> Array:
     counts = [falls_at(coin, P) for coin in coins().shared]
     compress = by_compressor(rand_k(2, unbiased=True), 1)
-    return by_hand.locodl(draw.grad, X0, CLIENTS, ETA, P, 0.7, draw.mu, DIM / 2 - 1, counts, compress)
+    return by_hand.locodl(draw.grad, X0, CLIENTS, ETA, P, pace, draw.mu, DIM / 2 - 1, counts, compress)
+
+
+def by_slow_locodl(draw: Draw) -> Array:
+    return by_locodl(draw, 0.3)
 
 
 def by_marina(draw: Draw) -> Array:
@@ -134,6 +139,7 @@ Case = tuple[Algorithm[Any, Any], fedlin.Plan, Callable[[Draw], Array]]
 CASES: dict[str, Case] = {
     "compressed-scaffnew": (fedlin.compressed_scaffnew(CLIENTS, 3), fedlin.Plan(4, ETA), by_compressed_scaffnew),
     "locodl": (fedlin.locodl(rand_k(2, unbiased=True), P, 0.7), fedlin.Plan(1, ETA), by_locodl),
+    "locodl at a slow pace": (fedlin.locodl(rand_k(2, unbiased=True), P, 0.3), fedlin.Plan(1, ETA), by_slow_locodl),
     "adiana": (fedlin.adiana(quantize(3), 0.3, P), fedlin.Plan(1, ETA), by_adiana),
     "adiana with short steps": (
         fedlin.adiana(quantize(3), 0.3, P),
@@ -379,6 +385,7 @@ def test_every_entry_of_a_pattern_is_sent_by_s_clients() -> None:
         counts = np.zeros(dim + 1, int)
         for column in range(clients):
             places = np.asarray(selected(jnp.int32(column), dim, sparsity, clients))
+            assert len(places) == ceil(sparsity * dim / clients)  # and nobody sends more
             assert len(set(places[places < dim])) == np.sum(places < dim)
             np.add.at(counts, places, 1)
         np.testing.assert_array_equal(counts[:dim], sparsity)

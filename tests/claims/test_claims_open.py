@@ -13,8 +13,8 @@ from fedlin import algorithms
 from fedlin.claims import OPEN, Setting, all_claims, find, open_acceleration, open_models
 from fedlin.claims.claim import Claim
 from fedlin.claims.common.bytes_methods import PROBLEMS, REAL, STEPS, TUNED, instance, local_steps, methods
+from fedlin.claims.common.fewer_bits import CHANGE, VALUE, narrow
 from fedlin.claims.common.instances import a9a, data_file, quadratics
-from fedlin.claims.common.narrow import CHANGE, VALUE, narrow
 from fedlin.core import Algorithm
 from fedlin.result import Result
 

@@ -11,7 +11,7 @@ import pytest
 from fedlin import theory
 from fedlin.claims import Setting, find, thm3, thm6
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case
+from fedlin.claims.common.bound_check import Case
 from fedlin.claims.common.curves import RESOLVED, exponent, fall, straightness, thin
 from fedlin.report.figure import Curve
 from fedlin.report.verdict import Row, Verdict

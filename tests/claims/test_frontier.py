@@ -10,8 +10,9 @@ import pytest
 import fedlin
 from fedlin import algorithms
 from fedlin.claims.common.entrants import ENTRANTS
+from fedlin.claims.common.fewer_bits import VALUE, narrow
 from fedlin.claims.common.kept_runs import kept
-from fedlin.claims.common.narrow import VALUE, narrow
+from fedlin.claims.common.run_costs import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.shootout_data import A9A, BATTLES, DIGITS, SPARSE, STIFF, Battle
 from fedlin.claims.common.shootout_page import (
     BITS,
@@ -24,7 +25,6 @@ from fedlin.claims.common.shootout_page import (
     ranking,
     winners_table,
 )
-from fedlin.claims.common.spending import TARGETS, Spending, bits_in_all, play
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
 from fedlin.claims.frontier import _in_whole_numbers
 from fedlin.engines.opening import opening_rounds

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from jax.extend.core import jaxprs_in_params
 
-from fedlin.problems.substitution import with_fast_convolutions
+from fedlin.problems.fast_convolutions import with_fast_convolutions
 
 DRAW = np.random.default_rng(0)
 CLIENTS = 3

@@ -12,7 +12,7 @@ import pytest
 import fedlin
 from fedlin import problems
 from fedlin.engines.simulation.run import prepare_run
-from fedlin.problems.packed import pack
+from fedlin.problems.packed_rows import pack
 from fedlin.problems.problem import Problem
 
 SIZES = (700, 3, 90, 1, 64, 128, 5, 33)

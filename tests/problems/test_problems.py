@@ -18,10 +18,10 @@ from fedlin import problems
 from fedlin.errors import DataError, UnknownError
 from fedlin.precision import precision
 from fedlin.problems.entropy import above_tangent, above_tangent_binary
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Descent, Objective, Sampling, descend_by_gradients
 from fedlin.problems.problem import Problem
 from fedlin.problems.quadratic import BY_GRADIENTS, CLOSED, Basis, Form, geometric_sum
-from fedlin.problems.survey import Optimum
 from realdata import data_file, idx
 
 Array = NDArray[np.float64]

@@ -14,12 +14,12 @@ from matplotlib import rcParams
 from fedlin.errors import ArgumentError
 from fedlin.report.figure import Curve, Figure, Panel
 from fedlin.report.matplotlib_figures import draw, save
-from fedlin.report.notices import LEAD, in_one_line, listing, matrix
 from fedlin.report.page import write_report
 from fedlin.report.plotly_figures import plots
 from fedlin.report.report_folder import MARKER, check_folder, staged
 from fedlin.report.style import band, styles
 from fedlin.report.verdict import Notice, Row, Verdict
+from fedlin.report.wrong_method_tables import LEAD, in_one_line, listing, matrix
 from report_samples import one_panel, three_panels, two_panels, verdicts
 
 FIGURES = [one_panel(), two_panels(), three_panels()]

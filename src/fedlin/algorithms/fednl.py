@@ -20,9 +20,8 @@ from fedlin.matrices import MatrixCompressor, symmetric
 
 CORRECTIONS = ("projection", "shift")
 _LENGTHS = 0.5 ** np.arange(16)  # that a line search looks at
-_DECREASE = (
-    1 / 4
-)  # of the decrease that the slope predicts, which a length has to bring; near x* a whole step brings 1/2
+# Of the decrease that the slope predicts, what a length has to bring; near x* a whole step brings 1/2.
+_DECREASE = 1 / 4
 
 
 class FedNLServer(NamedTuple):

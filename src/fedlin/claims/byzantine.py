@@ -8,8 +8,8 @@ import numpy as np
 from fedlin import aggregation, algorithms, attacks, problems
 from fedlin.aggregation import Aggregator
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import HALFWAY, SHORTER, any_fault
 from fedlin.claims.common.instances import draws
+from fedlin.claims.common.method_faults import HALFWAY, SHORTER, any_fault
 from fedlin.claims.common.wrong_means import WRONG_MEANS
 from fedlin.claims.common.wrong_methods import EXCLUDED
 from fedlin.compressors import identity

@@ -14,7 +14,7 @@ import numpy as np
 from fedlin import algorithms
 from fedlin.aggregation import Aggregator
 from fedlin.checks import did_you_mean
-from fedlin.claims.common.altered import ALTERATIONS, Alteration, with_fault
+from fedlin.claims.common.method_faults import ALTERATIONS, Alteration, with_fault
 from fedlin.claims.common.wrong_means import WRONG_MEANS
 from fedlin.claims.common.wrong_methods import EXCLUDED, MethodFactory, wrong_method
 from fedlin.core import Method

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import CAPTION, Departure, is_algorithm_1, play
+from fedlin.claims.common.bound_check import CAPTION, Departure, is_algorithm_1, play
 from fedlin.claims.common.curves import floors, summary, thin
 from fedlin.claims.common.wrong_methods import (
     LONGER,

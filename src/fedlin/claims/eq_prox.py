@@ -4,8 +4,8 @@ import numpy as np
 
 from fedlin import algorithms
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.altered import HALFWAY, any_fault
 from fedlin.claims.common.instances import SCALAR_MINIMIZER, two_clients
+from fedlin.claims.common.method_faults import HALFWAY, any_fault
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan
 from fedlin.report.verdict import Row

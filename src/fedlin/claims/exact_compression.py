@@ -15,7 +15,7 @@ from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, is_algorithm_1, play
+from fedlin.claims.common.bound_check import Case, is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, STALE, WHOLE, must_notice
 from fedlin.core import Array
 from fedlin.plan import Plan

@@ -13,7 +13,7 @@ import numpy as np
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import EXACT, Outcome, Setting, claim
 from fedlin.claims.common import exact_proofs as proofs
-from fedlin.claims.common.bounded import is_algorithm_1, play
+from fedlin.claims.common.bound_check import is_algorithm_1, play
 from fedlin.claims.common.wrong_methods import BY_STEPS, FORGETS, LATE_FEDAVG, must_notice
 from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate

@@ -8,7 +8,7 @@ import numpy as np
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import departure
-from fedlin.claims.common.bounded import Departure, is_algorithm_1
+from fedlin.claims.common.bound_check import Departure, is_algorithm_1
 from fedlin.claims.common.curves import levels
 from fedlin.claims.common.figure_runs import open_choices
 from fedlin.claims.common.instances import two_clients

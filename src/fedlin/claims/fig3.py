@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import is_algorithm_1
+from fedlin.claims.common.bound_check import is_algorithm_1
 from fedlin.claims.common.curves import BAND, distance_panel, floors, straight_row
 from fedlin.claims.common.figure_runs import run_levels, settings_in_words
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps

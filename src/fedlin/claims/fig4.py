@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.altered import HALFWAY, RESTS, RETREATS, any_fault
+from fedlin.claims.common.method_faults import HALFWAY, RESTS, RETREATS, any_fault
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.plan import Plan
 from fedlin.problems.quadratic import Quadratic

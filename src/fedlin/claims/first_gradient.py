@@ -11,7 +11,7 @@ from fedlin.algorithms.factory import factory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import departure
-from fedlin.claims.common.bounded import Case, Departure, judge
+from fedlin.claims.common.bound_check import Case, Departure, judge
 from fedlin.claims.common.curves import stack
 from fedlin.claims.common.wrong_methods import LONGER, TRIPLE, must_notice
 from fedlin.core import Central, Message, Method, PyTree

@@ -14,7 +14,7 @@ from fedlin import algorithms, theory
 from fedlin.algorithms.scaffold import ScaffoldClient, ScaffoldServer
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common.algorithm1 import departure
-from fedlin.claims.common.bounded import Departure, is_algorithm_1
+from fedlin.claims.common.bound_check import Departure, is_algorithm_1
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
 from fedlin.claims.common.wrong_methods import (
     BY_STEPS,

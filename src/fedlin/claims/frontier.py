@@ -3,10 +3,11 @@
 from math import isfinite
 
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.entrants import ENTRANTS
 from fedlin.claims.common.kept_runs import kept
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.claims.common.published import PUBLISHED_BITS
+from fedlin.claims.common.run_costs import LATENCY, SPEED, bits_unit, play
 from fedlin.claims.common.shootout_data import A9A, BATTLES, STIFF, Battle
 from fedlin.claims.common.shootout_page import (
     BITS,
@@ -21,7 +22,6 @@ from fedlin.claims.common.shootout_page import (
     why,
     winners_table,
 )
-from fedlin.claims.common.spending import LATENCY, SPEED, bits_unit, play
 from fedlin.claims.common.tune_entrants import takes_part, tuned
 from fedlin.engines.bits import WAYS
 from fedlin.matrices import triangle_size

@@ -14,7 +14,7 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Departure, is_algorithm_1, play
+from fedlin.claims.common.bound_check import Departure, is_algorithm_1, play
 from fedlin.claims.common.curves import fall
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import (

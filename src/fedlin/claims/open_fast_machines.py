@@ -10,9 +10,9 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import fall, of
 from fedlin.claims.common.instances import CLIENTS, DIM, draws, quadratics
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.claims.common.stragglers import race
 from fedlin.engines.simulation.simulate import simulate, simulate_many
 from fedlin.engines.timing.clock import Clock

@@ -6,9 +6,9 @@ import numpy as np
 
 from fedlin import algorithms, problems
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import BAND, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan, draw_steps
 from fedlin.report.figure import Figure, Panel

@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import HALFWAY, RETREATS, SHORTER, any_fault
 from fedlin.claims.common.curves import BAND, fall, floors, stack, summary, thin
 from fedlin.claims.common.instances import draws, least_squares, least_squares_steps
+from fedlin.claims.common.method_faults import HALFWAY, RETREATS, SHORTER, any_fault
 from fedlin.compressors import top_k
 from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate_many

@@ -4,9 +4,9 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import HALFWAY, SHORTER, any_fault
 from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.instances import draws, quadratics
+from fedlin.claims.common.method_faults import HALFWAY, SHORTER, any_fault
 from fedlin.core import Array
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop

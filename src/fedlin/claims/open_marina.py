@@ -8,8 +8,8 @@ import numpy as np
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import Array, stack, summary, thin
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.compressors import Compressor, natural, rand_k
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from fedlin import algorithms, theory
 from fedlin.algorithms.momentum import momentum
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import median_and_range
 from fedlin.claims.common.exact_proofs import MOMENTUM_KAPPAS, MOMENTUM_TAU, rate
 from fedlin.claims.common.exact_proofs import momentum as proved_momentum
 from fedlin.claims.common.instances import draws, quadratics, steps
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.claims.common.wrong_methods import MethodFactory
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop

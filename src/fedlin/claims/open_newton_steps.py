@@ -4,9 +4,9 @@ import numpy as np
 
 from fedlin import algorithms, problems, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER, any_fault
 from fedlin.claims.common.curves import Array, median_and_range
 from fedlin.claims.common.instances import draws
+from fedlin.claims.common.method_faults import SHORTER, any_fault
 from fedlin.compressors import nearest
 from fedlin.core import Method
 from fedlin.engines.simulation.simulate import simulate

@@ -2,8 +2,8 @@
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.altered import any_fault
 from fedlin.claims.common.instances import draws
+from fedlin.claims.common.method_faults import any_fault
 from fedlin.claims.common.surrogates import CLIENTS, Pair, judge, random_clients, shares
 from fedlin.plan import draw_steps
 

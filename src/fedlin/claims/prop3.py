@@ -7,7 +7,7 @@ import numpy as np
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, judge, play
+from fedlin.claims.common.bound_check import Case, judge, play
 from fedlin.claims.common.wrong_methods import (
     BY_STEPS,
     FEDAVG,

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedlin import algorithms, theory
 from fedlin.claims.claim import OPEN, Outcome, Setting, claim
-from fedlin.claims.common.altered import SHORTER
 from fedlin.claims.common.curves import fall, stack
+from fedlin.claims.common.method_faults import SHORTER
 from fedlin.claims.thm6 import Sweep
 from fedlin.engines.simulation.simulate import simulate_many
 from fedlin.plan import Plan

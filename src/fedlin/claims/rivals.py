@@ -9,7 +9,7 @@ from fedlin import algorithms, theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import departure
-from fedlin.claims.common.bounded import CAPTION, Departure, is_algorithm_1
+from fedlin.claims.common.bound_check import CAPTION, Departure, is_algorithm_1
 from fedlin.claims.common.curves import fall, floors, stack, summary, thin
 from fedlin.claims.common.wrong_methods import BY_STEPS, DELAYED, FORGETS, STALE, must_notice
 from fedlin.core import Array, Method

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, case_figure, judge, play
+from fedlin.claims.common.bound_check import Case, case_figure, judge, play
 from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.problems.problem import Problem
 

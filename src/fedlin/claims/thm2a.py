@@ -8,7 +8,7 @@ import numpy as np
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, PlayedRuns, case_figure, judge, lengths, play
+from fedlin.claims.common.bound_check import Case, PlayedRuns, case_figure, judge, lengths, play
 from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.core import Array
 from fedlin.plan import Plan

@@ -2,7 +2,7 @@
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.bounded import Case, case_figure, judge, lengths
+from fedlin.claims.common.bound_check import Case, case_figure, judge, lengths
 from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.claims.thm2a import convex_runs
 

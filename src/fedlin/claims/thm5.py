@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedlin import problems, theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import is_algorithm_1, play
+from fedlin.claims.common.bound_check import is_algorithm_1, play
 from fedlin.claims.common.curves import stack, thin
 from fedlin.claims.common.wrong_methods import LONGER, STALE, THIRD, TRIPLE, must_notice
 from fedlin.core import Array

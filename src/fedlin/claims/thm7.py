@@ -9,7 +9,7 @@ from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
 from fedlin.claims.common.algorithm1 import TopK
-from fedlin.claims.common.bounded import Case, case_figure, judge, lengths, play
+from fedlin.claims.common.bound_check import Case, case_figure, judge, lengths, play
 from fedlin.claims.common.instances import DIM
 from fedlin.claims.common.wrong_methods import HOARDS, LONGER, STALE, TRIPLE, WHOLE, must_notice
 from fedlin.core import Array

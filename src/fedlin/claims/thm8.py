@@ -4,7 +4,7 @@ from math import ceil, log
 
 from fedlin import theory
 from fedlin.claims.claim import Outcome, Setting, claim
-from fedlin.claims.common.bounded import Case, case_figure, judge, lengths
+from fedlin.claims.common.bound_check import Case, case_figure, judge, lengths
 from fedlin.claims.common.wrong_methods import LONGER, STALE, TRIPLE, WHOLE, must_notice
 from fedlin.claims.thm7 import families, run_family
 from fedlin.problems.quadratic import Quadratic

@@ -6,7 +6,7 @@ from fedlin import problems
 from fedlin.claims import thm5
 from fedlin.claims.claim import Outcome, Setting, claim
 from fedlin.claims.common import instances
-from fedlin.claims.common.bounded import Case, case_figure, judge, lengths
+from fedlin.claims.common.bound_check import Case, case_figure, judge, lengths
 from fedlin.claims.common.wrong_methods import RESEMBLING, must_notice
 from fedlin.claims.thm1 import strongly_convex_cases
 from fedlin.claims.thm2a import mean_cases

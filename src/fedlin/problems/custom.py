@@ -15,10 +15,10 @@ from fedlin.fingerprint import describe, fingerprint
 from fedlin.precision import precision as compute_in
 from fedlin.problems.client_data import count_rows_of, stack_clients
 from fedlin.problems.flat_loss import PRECISIONS, Frozen, Leaf, Loss, LossForm, Params, flat_loss, takes_key
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Data
-from fedlin.problems.packed import PackedRows, pack
+from fedlin.problems.packed_rows import PackedRows, pack
 from fedlin.problems.problem import Layer, Problem, Rows
-from fedlin.problems.survey import Optimum
 
 
 class Known(NamedTuple):

@@ -13,9 +13,9 @@ from jax.tree_util import PyTreeDef
 
 from fedlin.core import Key, PyTree, Scalar, Vector
 from fedlin.errors import ArgumentError
+from fedlin.problems.fast_convolutions import with_fast_convolutions
 from fedlin.problems.objective import Data, Objective, Sampling, Slope
-from fedlin.problems.packed import PackedRows, sum_over_packed
-from fedlin.problems.substitution import with_fast_convolutions
+from fedlin.problems.packed_rows import PackedRows, sum_over_packed
 
 Params = PyTree
 Batch = PyTree

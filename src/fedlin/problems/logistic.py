@@ -15,6 +15,7 @@ from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.entropy import above_tangent_binary
 from fedlin.problems.fused import Model, descend_on_chip
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Data, Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
@@ -31,7 +32,6 @@ from fedlin.problems.rows import (
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
-from fedlin.problems.survey import Optimum
 
 
 def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:

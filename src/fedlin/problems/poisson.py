@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError
 from fedlin.problems.entropy import exp_above_tangent
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
@@ -23,7 +24,6 @@ from fedlin.problems.rows import (
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
-from fedlin.problems.survey import Optimum
 
 
 def _fit(rows: RowPart | Sheet, x: Vector) -> Scalar:

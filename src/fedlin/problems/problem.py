@@ -20,9 +20,9 @@ from fedlin.errors import ArgumentError, UnknownError
 from fedlin.layout import one_pass_block
 from fedlin.memory import fitting_block
 from fedlin.precision import precision
+from fedlin.problems.measure_model import Optimum, Sums, measure, survey
 from fedlin.problems.metrics import Evaluate, Metric, as_it_is, evaluate_in_blocks
 from fedlin.problems.objective import Data, Model, Objective, Sampling, Slope
-from fedlin.problems.survey import Optimum, Sums, measure, survey
 
 _BLOCKS: dict[Hashable, int | None] = {}  # clients at a time, of problems with one objective and data of one shape
 

@@ -15,9 +15,9 @@ from fedlin.checks import finite
 from fedlin.core import Array, Matrix, Scalar, Vector
 from fedlin.errors import DataError, UnknownError
 from fedlin.problems.fused_quadratic import descend_on_chip
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Descent, Objective
 from fedlin.problems.problem import Problem, Rows
-from fedlin.problems.survey import Optimum
 
 
 class Basis(NamedTuple):

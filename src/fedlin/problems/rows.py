@@ -14,7 +14,7 @@ from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, sh
 from fedlin.core import Array, Key, Matrix, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
-from fedlin.problems.packed import ROWS, PackedRows, pack, sum_over_packed
+from fedlin.problems.packed_rows import ROWS, PackedRows, pack, sum_over_packed
 from fedlin.problems.problem import Rows
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Sheet(NamedTuple):
 
 
 class PackedSheet(NamedTuple):
-    """The same with the rows of all clients in blocks: see `fedlin.problems.packed`."""
+    """The same with the rows of all clients in blocks: see `fedlin.problems.packed_rows`."""
 
     blocks: PackedRows  # of ((X, y), weight)
     length: jax.Array

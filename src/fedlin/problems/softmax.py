@@ -17,6 +17,7 @@ from fedlin.core import Array, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError, UnknownError
 from fedlin.problems.entropy import above_tangent
 from fedlin.problems.fused import Model, descend_on_chip
+from fedlin.problems.measure_model import Optimum
 from fedlin.problems.objective import Objective, prox_by_newton
 from fedlin.problems.problem import Problem, Rows
 from fedlin.problems.rows import (
@@ -30,7 +31,6 @@ from fedlin.problems.rows import (
     sum_over_rows,
 )
 from fedlin.problems.solver import minimise
-from fedlin.problems.survey import Optimum
 
 MOST_CLASSES = 2**20  # more are labels that are no classes
 

@@ -6,8 +6,8 @@ from html import escape
 
 from fedlin.report.figure import Figure
 from fedlin.report.frame import frame, picture, settings, titled_table
-from fedlin.report.notices import listing, matrix
 from fedlin.report.verdict import Row, Verdict
+from fedlin.report.wrong_method_tables import listing, matrix
 
 LEAD = "Each statement of the paper is checked by running it. What was measured stands beside what was expected."
 

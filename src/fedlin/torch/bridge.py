@@ -15,7 +15,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from fedlin.torch.slopes import gradients
+from fedlin.torch.module_gradients import gradients
 
 
 def ask_torch(

@@ -11,8 +11,8 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import Dataset, default_collate
 
 from fedlin.errors import ArgumentError, DataError
+from fedlin.torch.module_gradients import Loss, ModuleSlopes, find_slots
 from fedlin.torch.module_rows import AllRows, ModuleBatches, ModuleRows
-from fedlin.torch.slopes import Loss, ModuleSlopes, find_slots
 
 _FEW = 4  # rows on which it is tried whether clients can be computed together
 

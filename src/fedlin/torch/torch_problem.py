@@ -22,11 +22,11 @@ from fedlin.problems.metrics import Evaluate, Metric
 from fedlin.problems.objective import Data, Descended, Descent, Objective, Sampling, Slope
 from fedlin.problems.problem import Layer, Problem, Rows
 from fedlin.torch.bridge import ask_torch
-from fedlin.torch.host import Host, Work
 from fedlin.torch.module_checks import check_module, draws_numbers, read_clients, try_clients, works_together
+from fedlin.torch.module_gradients import PRECISIONS, Loss, Slopes, gradients
 from fedlin.torch.module_metrics import evaluate_module
 from fedlin.torch.module_rows import AllRows, ModuleBatches
-from fedlin.torch.slopes import PRECISIONS, Loss, Slopes, gradients
+from fedlin.torch.torch_work import Host, Work
 
 
 class TorchProblem(Problem):

@@ -14,8 +14,9 @@ from fedlin import Checkpoint, Plan, Result, Stop, problems, simulate, simulate_
 from fedlin.core import structure
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.phase import ClientProgram
-from fedlin.engines.simulation.program import RUNNING, ProgramKey, program
+from fedlin.engines.simulation.program import ProgramKey, program
 from fedlin.engines.simulation.run import prepare_run
+from fedlin.engines.simulation.stop import RUNNING
 from fedlin.precision import precision
 
 MEASURES = ("loss", "grad_norm", "gap", "distance")

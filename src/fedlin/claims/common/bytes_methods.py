@@ -13,8 +13,8 @@ from functools import cache
 from typing import NamedTuple
 
 from fedlin import algorithms
+from fedlin.claims.common.fewer_bits import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.claims.common.instances import a9a, least_squares, quadratics
-from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import cast, quantize, rand_k, top_k
 from fedlin.core import Method
 from fedlin.links import error_feedback, innovation, plain

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedlin import algorithms, theory
 from fedlin.algorithms.momentum import momentum
-from fedlin.claims.common.narrow import CHANGE, OWN, VALUE, Kinds, narrow
+from fedlin.claims.common.fewer_bits import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import Compressor, cast, natural, nearest, quantize, rand_k, top_k
 from fedlin.core import Method
 from fedlin.engines.messages import message_bits

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedlin.claims.claim import Setting
 from fedlin.claims.common.algorithm1 import TopK, departure
-from fedlin.claims.common.bounded import Departure, sparse_fedlin
+from fedlin.claims.common.bound_check import Departure, sparse_fedlin
 from fedlin.claims.common.curves import stack, sweep
 from fedlin.core import Array
 from fedlin.plan import Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fedlin
 from fedlin.cache import cache_folder
-from fedlin.claims.common.spending import Spending
+from fedlin.claims.common.run_costs import Spending
 from fedlin.errors import CheckpointError
 from fedlin.result import Result
 

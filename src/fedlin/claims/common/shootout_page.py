@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedlin.claims.common.entrants import ENTRANTS
-from fedlin.claims.common.spending import LINKS, TARGETS, Array, Spending, bits_unit, seconds_unit
+from fedlin.claims.common.run_costs import LINKS, TARGETS, Array, Spending, bits_unit, seconds_unit
 from fedlin.report.figure import Curve, Panel
 from fedlin.report.text_table import TextTable
 

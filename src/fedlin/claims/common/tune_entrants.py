@@ -22,8 +22,8 @@ from typing import Any
 
 from fedlin.cache import keep_compiled
 from fedlin.claims.common.entrants import ENTRANTS, Entrant, Variant
+from fedlin.claims.common.run_costs import bits_in_all
 from fedlin.claims.common.shootout_data import TUNED_ON, Battle
-from fedlin.claims.common.spending import bits_in_all
 from fedlin.engines.simulation.simulate import simulate
 from fedlin.engines.simulation.stop import Stop
 from fedlin.experiments.tune import Trial, trial

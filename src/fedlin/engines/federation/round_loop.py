@@ -16,7 +16,7 @@ from fedlin.engines.federation.replies import norm
 from fedlin.engines.federation.rollback import go_back, watch_norms
 from fedlin.engines.federation.session import Session
 from fedlin.engines.interrupt import Interrupt
-from fedlin.engines.simulation.program import FAR
+from fedlin.engines.simulation.stop import FAR
 from fedlin.errors import FederationError
 from fedlin.result import Status
 

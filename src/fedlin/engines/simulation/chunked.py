@@ -34,13 +34,14 @@ from fedlin.engines.phase import (
     server_step,
     weigh,
 )
-from fedlin.engines.simulation.program import RUNNING, STOPPED, Records, outcome
+from fedlin.engines.simulation.program import Records
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
+from fedlin.engines.simulation.stop import RUNNING, STOPPED, outcome
 from fedlin.layout import choose_block, count_bytes, of_clients, one_pass_block
 from fedlin.memory import PART, WHOLE, check_fits, device_memory
+from fedlin.problems.measure_model import Optimum, Sums, measure, survey
 from fedlin.problems.objective import Data, Objective
-from fedlin.problems.survey import Optimum, Sums, measure, survey
 from fedlin.result import Result, Status
 
 _outcome = jax.jit(outcome)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from fedlin.engines.evaluation_rounds import Evaluations, reached
 from fedlin.engines.simulation.chunked import Chunked
-from fedlin.engines.simulation.program import RUNNING, STOPPED
 from fedlin.engines.simulation.resident import Resident
 from fedlin.engines.simulation.run import Run
+from fedlin.engines.simulation.stop import RUNNING, STOPPED
 
 
 class Evaluator:

@@ -14,18 +14,16 @@ from jax.sharding import Mesh, NamedSharding
 from jax.stages import Wrapped
 
 from fedlin.aggregation import Aggregator, mean
-from fedlin.columns import MEASURED, Measures, reached, unmeasured
+from fedlin.columns import MEASURED, Measures, unmeasured
 from fedlin.core import MethodPhase, PyTree, Scalar, Structure, Vector, rebuild
 from fedlin.engines.keys import draw_cohort
 from fedlin.engines.opening import renews
 from fedlin.engines.phase import ClientArrays, ClientProgram, Leaf
 from fedlin.engines.simulation.round import Cohort, Played, play_round
+from fedlin.engines.simulation.stop import DIVERGED, RUNNING, STOPPED, outcome
 from fedlin.layout import BY_ROUND_AND_RUN, BY_RUN, EVERYWHERE, SHARED_OUT
+from fedlin.problems.measure_model import Sums, in_closed_form, measure, survey, views
 from fedlin.problems.objective import Data
-from fedlin.problems.survey import Sums, in_closed_form, measure, survey, views
-
-RUNNING, STOPPED, DIVERGED = 0, 1, 2
-FAR = 1e30  # a model this many times farther away than it began has diverged
 
 
 class Inputs(NamedTuple):
@@ -88,14 +86,6 @@ class ProgramKey:
     spread: Mesh | None = None  # the devices that share the runs of a batch
     runs: frozenset[str] | None = None  # in a batch: the inputs that differ between its runs
     aggregate: Aggregator = field(default_factory=mean)  # what is made of the uploads
-
-
-def outcome(x: Vector, start: Vector, measures: Measures, limits: Measures, due: Scalar | bool) -> Scalar:
-    """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
-    inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
-    inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
-    stops = jnp.any(jnp.stack(reached(measures, limits)))
-    return jnp.where(inside, jnp.where(stops, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)
 
 
 def _note(log: Vector, index: Scalar, value: Vector) -> Vector:

@@ -11,8 +11,9 @@ from fedlin.columns import MEASURED, SPENT, TRAINING, Measures, column
 from fedlin.core import Array, PyTree
 from fedlin.engines.evaluation_rounds import Best
 from fedlin.engines.local import read_wide_sum
-from fedlin.engines.simulation.program import DIVERGED, RUNNING, STOPPED, Records
+from fedlin.engines.simulation.program import Records
 from fedlin.engines.simulation.run import Run
+from fedlin.engines.simulation.stop import DIVERGED, RUNNING, STOPPED
 from fedlin.errors import CheckpointError
 from fedlin.result import Result, Status
 

@@ -13,9 +13,10 @@ from fedlin.columns import Measures, unmeasured
 from fedlin.core import PyTree, structure
 from fedlin.devices import choose_spread, share_out
 from fedlin.engines.phase import ClientProgram
-from fedlin.engines.simulation.program import RUNNING, STOPPED, Inputs, ProgramKey, Records, State, program
+from fedlin.engines.simulation.program import Inputs, ProgramKey, Records, State, program
 from fedlin.engines.simulation.records import RunRecords, keeps_iterates
 from fedlin.engines.simulation.run import Run
+from fedlin.engines.simulation.stop import RUNNING, STOPPED
 from fedlin.layout import BY_RUN, EVERYWHERE, choose_block, of_clients, one_pass_block
 from fedlin.memory import fitting_block
 from fedlin.problems.objective import Data

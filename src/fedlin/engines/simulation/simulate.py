@@ -20,12 +20,11 @@ from fedlin.engines.evaluation_rounds import plan_evaluations
 from fedlin.engines.interrupt import Interrupt
 from fedlin.engines.simulation.chunked import Chunked, chunk_that_fits
 from fedlin.engines.simulation.evaluator import Evaluator, next_multiple
-from fedlin.engines.simulation.program import RUNNING
 from fedlin.engines.simulation.progress_bar import bar
 from fedlin.engines.simulation.records import NAMES, RunRecords
 from fedlin.engines.simulation.resident import Resident
 from fedlin.engines.simulation.run import Participation, Run, prepare_run
-from fedlin.engines.simulation.stop import Stop
+from fedlin.engines.simulation.stop import RUNNING, Stop
 from fedlin.errors import ArgumentError
 from fedlin.plan import Plan
 from fedlin.precision import precision

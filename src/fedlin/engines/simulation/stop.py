@@ -1,14 +1,19 @@
-"""When a run may end early."""
+"""When a run ends before its last round: a measure is at its limit, or the run has diverged."""
 
 from collections.abc import Collection
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from fedlin.checks import positive, real
-from fedlin.columns import MEASURED, Measures, column
+from fedlin.columns import MEASURED, Measures, column, reached
+from fedlin.core import Scalar, Vector
 from fedlin.errors import ArgumentError, UnknownError
 from fedlin.problems.problem import Problem
+
+RUNNING, STOPPED, DIVERGED = 0, 1, 2
+FAR = 1e30  # a model this many times farther away than it began has diverged
 
 
 class Stop:
@@ -90,3 +95,11 @@ class Stop:
             raise ArgumentError(
                 f"stop = {self!r}, and this run measures no {', '.join(sorted(unknown))}: give metrics= and test=."
             )
+
+
+def outcome(x: Vector, start: Vector, measures: Measures, limits: Measures, due: Scalar | bool) -> Scalar:
+    """Whether a run is over with the model x: a measure is at its limit, or one that was `due` is not finite."""
+    inside = jnp.linalg.norm(x) < FAR * (1 + jnp.linalg.norm(start))
+    inside &= (jnp.isfinite(measures["loss"]) & jnp.isfinite(measures["grad_norm"])) | jnp.logical_not(due)
+    stops = jnp.any(jnp.stack(reached(measures, limits)))
+    return jnp.where(inside, jnp.where(stops, STOPPED, RUNNING), DIVERGED).astype(jnp.int32)

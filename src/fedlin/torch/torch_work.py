@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedlin.core import Array
+from fedlin.torch.module_gradients import Loss, ModuleSlopes, Slopes, find_slots
 from fedlin.torch.module_rows import AllRows, ModuleBatches
-from fedlin.torch.slopes import Loss, ModuleSlopes, Slopes, find_slots
 
 _REMEMBERED = 10**7  # entries of gradients that are kept: a model is measured, and then asked for its gradient again
 
