@@ -130,11 +130,11 @@ def proved_steps(kappa: float, tau: NDArray[Any], weights: Array | None = None) 
     steps = np.atleast_1d(tau)
     share = np.full(len(steps), 1 / len(steps)) if weights is None or steps.size == 1 else weights
     # What is proved by hand for any κ and any τ_i.
-    found = [Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))]
+    choices = [Chosen(0.75, 1 - 0.75 / kappa * (1 - 0.75 / kappa))]
     if np.all(steps == 1):  # gradient descent
-        found.append(Chosen(2 / (1 + 1 / kappa), ((kappa - 1) / (kappa + 1)) ** 2))
+        choices.append(Chosen(2 / (1 + 1 / kappa), ((kappa - 1) / (kappa + 1)) ** 2))
     covered = max(kappa, table()[0].kappa[0])  # functions of a smaller κ have this one too
-    return found + [
+    return choices + [
         Chosen(row.eta_bar, float(share @ row.factors(covered, steps)) ** 2)
         for row in table()
         if row.kappa[0] <= covered <= row.kappa[1] and row.serves(steps, share)

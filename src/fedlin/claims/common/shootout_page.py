@@ -47,11 +47,11 @@ def winners_table(problem: str, runs: Runs) -> TextTable:
 
 
 def _winner(runs: Runs, unit: str, target: float) -> str:
-    found = ranking(runs, unit, target)
-    if not found:
+    ranked = ranking(runs, unit, target)
+    if not ranked:
         return "nobody"
-    least = found[0][0]
-    names = [name for cost, name in found if cost == least]
+    least = ranked[0][0]
+    names = [name for cost, name in ranked if cost == least]
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{others} ({_number(least)})"
 
@@ -87,10 +87,10 @@ def _fraction(multiple: float) -> str:
 
 def ahead(problem: str, runs: Runs, reference: Runs) -> str:
     """Who needs the fewest bits in all, who comes next, and where the best on the reference problem stands."""
-    found = ranking(runs)
-    if not found:
+    ranked = ranking(runs)
+    if not ranked:
         return f"{problem}: no method comes to {TO:g}."
-    (least, winner), *rest = found
+    (least, winner), *rest = ranked
     sentence = f"{problem}: {winner} takes the fewest bits in all to {TO:g}, {_number(least)} a client as papers count"
     sentence += f" in {_number(runs[winner].at(TO, 'rounds'))} rounds"
     if rest:
@@ -99,7 +99,7 @@ def ahead(problem: str, runs: Runs, reference: Runs) -> str:
             f"; {second} comes next with × {cost / least:.2f} in {_number(runs[second].at(TO, 'rounds'))} rounds"
         )
     best = ranking(reference)
-    places = [name for _, name in found]
+    places = [name for _, name in ranked]
     if best and best[0][1] != winner and best[0][1] in runs:
         name = best[0][1]
         where = f"is number {places.index(name) + 1} of {len(places)}" if name in places else "does not come there"
@@ -109,11 +109,11 @@ def ahead(problem: str, runs: Runs, reference: Runs) -> str:
 
 def why(problem: str, runs: Runs) -> str:
     """How the fewest bits come about if second derivatives win: few rounds, of which the first may be dear."""
-    found = ranking(runs)
-    plain = [(cost, name) for cost, name in found if not ENTRANTS[name].newton]
-    if not found or not plain or not ENTRANTS[found[0][1]].newton:
+    ranked = ranking(runs)
+    plain = [(cost, name) for cost, name in ranked if not ENTRANTS[name].newton]
+    if not ranked or not plain or not ENTRANTS[ranked[0][1]].newton:
         return ""
-    (least, winner), (cost, rival) = found[0], plain[0]
+    (least, winner), (cost, rival) = ranked[0], plain[0]
     share = runs[winner].spent[BITS][1] / least
     return (
         f"{problem}: {share:.0%} of what {winner} sends is its first round, and "

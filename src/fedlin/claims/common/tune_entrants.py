@@ -146,11 +146,11 @@ def main(names: Sequence[str]) -> None:
         for method, entrant in ENTRANTS.items():
             if method in tuned().get(name, {}) or not takes_part(entrant, battle):
                 continue
-            found = tune_entrant(entrant, battle)
+            choice = tune_entrant(entrant, battle)
             known = tuned()  # read again, since another process may tune another problem
-            known.setdefault(name, {})[method] = found
+            known.setdefault(name, {})[method] = choice
             FILE.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            print(name, method, found["variant"], found["multiple"], flush=True)
+            print(name, method, choice["variant"], choice["multiple"], flush=True)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ class ClientStates:
     def get(self, name: bytes) -> SavedState | None:
         """The record of this name, or None if it is not here or damaged."""
         if name not in self._records and name in self._rounds and self.folder is not None:
-            found = self._read(self._path(name, self._rounds[name]))
-            if found is not None:
-                self._records[name] = found
+            record = self._read(self._path(name, self._rounds[name]))
+            if record is not None:
+                self._records[name] = record
         return self._records.get(name)
 
     def put(self, name: bytes, record: SavedState) -> None:
@@ -92,11 +92,11 @@ class ClientStates:
 
     def _history(self, name: bytes) -> set[bytes]:
         """The states that led to this one, as far back as a round can be replayed, and itself."""
-        found, last = {name}, self._rounds[name]
+        history, last = {name}, self._rounds[name]
         while (record := self.get(name)) is not None and record.round > last - DEPTH and record.parent != ROOT:
             name = record.parent
-            found.add(name)
-        return found
+            history.add(name)
+        return history
 
     @property
     def _identity(self) -> dict[str, str]:

@@ -93,11 +93,11 @@ class Exchange:
         enough(replies)  # a transport need not ask about the last ones
         self.pending.end()
         self.sent += sum(map(len, requests.values()))
-        found = {name: opened[name] for name in requests if opened.get(name) is not None}
+        answers = {name: opened[name] for name in requests if opened.get(name) is not None}
         return Gathered(
-            {name: reply for name, reply in found.items() if isinstance(reply, Reply)},
-            {name: str(cause) for name, cause in found.items() if isinstance(cause, WireError)},
-            self._silent([name for name in requests if name not in found], early),
+            {name: reply for name, reply in answers.items() if isinstance(reply, Reply)},
+            {name: str(cause) for name, cause in answers.items() if isinstance(cause, WireError)},
+            self._silent([name for name in requests if name not in answers], early),
         )
 
     def _silent(self, missing: list[str], early: bool) -> dict[str, str]:

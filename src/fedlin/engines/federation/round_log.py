@@ -92,14 +92,14 @@ class FederationResult:
     @property
     def metrics(self) -> dict[str, Array]:
         """The server's own metrics by name, an entry for each round as in every array; NaN where none were taken."""
-        found: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
         for event in self.events:
             if event["event"] != METRICS_EVENT or event["round"] > self.rounds:
                 continue
             for name, value in event.items():
                 if name not in ("event", "round", "time"):
-                    found.setdefault(name, np.full(self.rounds + 1, np.nan))[event["round"]] = value
-        return found
+                    columns.setdefault(name, np.full(self.rounds + 1, np.nan))[event["round"]] = value
+        return columns
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -120,15 +120,15 @@ def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
     """The objects of JSON in these lines; what is none, as a line cut off by a crash, is left out."""
-    found = []
+    lines = []
     for text in content.split(b"\n"):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
             continue
         if isinstance(line, dict):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:

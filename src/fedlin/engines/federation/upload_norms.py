@@ -52,7 +52,7 @@ class UploadNorms:
 
     def enter(self, number: int, norms: Mapping[str, Mapping[str, float]]) -> Suspect | None:
         """A round was played, or ended in numbers that are none: the upload that stands out in it, if one does."""
-        found = [
+        suspects = [
             Suspect(number, phase, client, norm, usual)
             for phase, uploads in norms.items()
             for client, norm in uploads.items()
@@ -62,9 +62,9 @@ class UploadNorms:
             now = {(phase, client): norm for client, norm in uploads.items()}
             self._before |= now
             self._first = now | self._first
-        if not found:
+        if not suspects:
             return None
-        self.suspects.append(max(found, key=lambda suspect: suspect.factor))
+        self.suspects.append(max(suspects, key=lambda suspect: suspect.factor))
         return self.suspects[-1]
 
     def suspect(self) -> Suspect | None:

@@ -157,8 +157,8 @@ def common_slopes(step: CommonStep, loss: Fraction, served: Sequence[int]) -> tu
 def guessed_surplus(step: CommonStep, loss: Fraction, slopes: Sequence[Slopes], first: int, last: int) -> float | None:
     """The least of the largest surpluses that the solver finds for some of these numbers of steps."""
     tried = sorted({first, min(last, 30), min(last, 60)})
-    found = [guess for tau in tried if (guess := most_surplus(step, loss, slopes, tau)) is not None]
-    return min(found) if found else None
+    guesses = [guess for tau in tried if (guess := most_surplus(step, loss, slopes, tau)) is not None]
+    return min(guesses) if guesses else None
 
 
 def proved_surplus(
