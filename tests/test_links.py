@@ -233,6 +233,16 @@ def test_lossless_and_tracks(link: Link, lossless: bool, tracks: bool) -> None:
     assert link.lossless is lossless
     assert link.tracks is tracks
     assert (link.receiver(np.zeros(DIM)) is not None) is tracks  # type: ignore[arg-type]
+    assert link.remembers is not link.name.startswith("plain")
+
+
+def test_a_link_of_a_user_s_own_is_taken_to_lose_something_and_to_remember_what_either_end_does() -> None:
+    sent = plain(top_k(2))
+    bare = Link("own", sent.send, sent.receive)
+    assert not bare.lossless
+    assert not bare.remembers
+    assert Link("own", sent.send, sent.receive, sender=lambda x: 0 * x).remembers
+    assert Link("own", sent.send, sent.receive, receiver=lambda x: 0 * x).remembers
 
 
 def test_equal_arguments_give_the_same_link() -> None:

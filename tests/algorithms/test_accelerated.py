@@ -14,10 +14,11 @@ import accelerated_reference as by_hand
 import fedlin
 import reference
 from fedlin import low_rank, quantize, rand_k, top_k
+from fedlin.algorithms.compressed_scaffnew import PatternEntries, selected
 from fedlin.compressors import Compressor
 from fedlin.core import Algorithm
 from fedlin.engines.keys import draw_cohort, phase_keys, renewal_key
-from fedlin.errors import FedLinError
+from fedlin.errors import FedLinError, WireError
 from fedlin.precision import precision
 from quadratics import CLIENTS, DIM, X0, Array, assert_close
 
@@ -377,10 +378,18 @@ def test_gradskip_takes_the_gradients_of_its_plan() -> None:
     assert result.gradients[-1] / rounds == pytest.approx(SKIPPING.sum(), rel=0.05)
 
 
+def test_a_column_beyond_the_pattern_is_refused() -> None:
+    def entries(column: int) -> PatternEntries:
+        return PatternEntries(jnp.zeros(2), jnp.uint8(column), DIM, 3, CLIENTS)
+
+    entries(CLIENTS - 1).validate()
+    for column in (CLIENTS, CLIENTS + 1):
+        with pytest.raises(WireError, match=f"beyond the {CLIENTS}"):
+            entries(column).validate()
+
+
 def test_every_entry_of_a_pattern_is_sent_by_s_clients() -> None:
     """Whether the entries are more than the clients or fewer."""
-    from fedlin.algorithms.compressed_scaffnew import selected
-
     for dim, clients, sparsity in ((5, 7, 3), (5, 7, 7), (40, 6, 2), (3, 30, 4)):
         counts = np.zeros(dim + 1, int)
         for column in range(clients):

@@ -403,6 +403,9 @@ def test_lower_bound_instance() -> None:
     assert (problem.smoothness, problem.strong_convexity) == (20, 1)
     np.testing.assert_allclose(problem.minimizer, 0, atol=1e-15)
     np.testing.assert_array_equal(lower_bound.instance(20.0).data.b, np.zeros((2, 2)))  # one minimiser for both
+    first, second = lower_bound.repaired(20.0).data.A  # the same clients, with an entry in which both have L
+    np.testing.assert_array_equal(first, np.diag([1, 1, 20]))
+    np.testing.assert_array_equal(second, np.diag([20, 1, 20]))
 
 
 # FedSplit.
