@@ -24,7 +24,7 @@ link of each site {speeds} Mbit/s each way, and a relay at each site adds {delay
 every kernel has netem. `make bench-thin` measures it, as root; where namespaces or `tc` are missing it says so and
 measures nothing.
 
-![Accuracy and gap by seconds at {thin:g} Mbit/s, and seconds to the accuracy by speed](pictures/thin-links.svg)
+![Accuracy by seconds at {thin:g} Mbit/s, and seconds to the accuracy by speed](pictures/thin-links.svg)
 
 {problems}
 
@@ -183,7 +183,7 @@ def figure(found: Table) -> Figure:
         "thin-links",
         "Thin links",
         (
-            *(progress(which, found) for which in found["runs"]),
+            progress(SHOWN, found),
             Panel(f"{SHOWN}, to {_goal(problem)}", "Mbit/s of a site's link", "seconds", tuple(needed), xscale="log"),
         ),
     )

@@ -62,14 +62,17 @@ def test_what_the_clock_is_given_is_found_again() -> None:
 
 
 def test_a_prediction_is_the_sum_by_hand() -> None:
-    """FedLin: two exchanges a round, four messages, each with its latency, and with its headers at the link's rate."""
+    """FedLin: two exchanges a round, four messages, each with its latency, and with its headers at the link's rate.
+
+    After a pause the bucket of `tbf` is full, and as many bytes pass at once.
+    """
     problem = thin_problems.PROBLEMS["a9a"]
     drawn = fedlin.problems.least_squares(clients=5, dim=100, samples=120)
     small = thin_problems.ThinProblem(**{**vars(problem), "build": lambda: drawn})
     calibrated = {"latency": 0.03, "speed": 500.0, "overhead": dict.fromkeys(BYTES, 7000.0)}
     tuned = {"eta": 1e-4, "rounds": 11}
     got = thin_links.predicted(small, "FedLin", tuned, calibrated, 0.5)
-    sent = 4 * (800 + 7000) / (0.5e6 / 8)
+    sent = 4 * (800 + 7000 - thin_network.BURST) / (0.5e6 / 8)
     assert got == pytest.approx(9 * (4 * 0.03 + sent + (problem.tau + 1) / 500))
 
 

@@ -200,7 +200,8 @@ COMMANDS = [line.split("#")[0].split()[1:] for line in README.splitlines() if li
 @pytest.mark.long
 def test_the_readmes_commands_run_a_federation_that_survives_a_crash(tmp_path: Path) -> None:
     """A site is killed on the way, and the model is the simulator's."""
-    init, start, status, logs = ([sys.executable, "-m", "fedlin", *words] for words in COMMANDS)
+    # The last one serves a page until it is ended: `test_watch_flare.py` drives it.
+    init, start, status, logs, _watch = ([sys.executable, "-m", "fedlin", *words] for words in COMMANDS)
     subprocess.run([*init, "--port", str(free_port())], cwd=tmp_path, check=True)
     folder = tmp_path / "federation"
     settings = folder / "federation.toml"

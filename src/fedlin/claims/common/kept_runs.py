@@ -14,7 +14,7 @@ from fedlin.result import Result
 
 # What a run depends on: files and folders of the package.
 PARTS = ("*.py", "algorithms", "problems", "theory", "data", "engines")
-HELPERS = ("entrants", "narrow", "shootout_data", "spending", "published", "altered")
+HELPERS = ("entrants", "fewer_bits", "shootout_data", "run_costs", "published", "method_faults")
 
 
 def kept(name: str, make: Callable[[], Spending]) -> Spending:
