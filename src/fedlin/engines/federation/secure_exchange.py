@@ -70,7 +70,7 @@ class KnownSum(NamedTuple):
     """A sum that was unmasked."""
 
     uploads: Mapping[str, bytes]  # what names each upload in it
-    found: SortedReplies
+    sorted_replies: SortedReplies
 
 
 class MaskedPhase(NamedTuple):
@@ -106,7 +106,7 @@ class SecureAttempt:
         ids = {name: wire.name_upload(phase.header, task, phase.digest) for name, task in phase.tasks.items()}
         known = self.sums.known.get(phase.header.phase)
         if known is not None and all(ids[name] == known.uploads[name] for name in ids.keys() & known.uploads.keys()):
-            return known.found  # what these uploads add up to, and no site lets them be added up otherwise
+            return known.sorted_replies  # what these uploads add up to, and no site lets them be added up otherwise
         terms = _terms(self.session, phase)
         members = sorted(ids)
         # A server that died before it heard of a sum asks for the same sum, and waits for who is in it.
@@ -120,25 +120,25 @@ class SecureAttempt:
         messages = {name: wire.write_task(masked, phase.tasks[name], body) for name in members}
         replies = self.session.ask(phase.name, messages, needed if eager else None, due)
         arrived = sort_masked(replies, phase.like, terms.width)
-        found = arrived.found
+        sorted_replies = arrived.sorted_replies
         survivors = sorted(arrived.words)
-        if found.lost or len(survivors) < max(needed, self.directory.threshold):
-            return found._replace(uploads={})
+        if sorted_replies.lost or len(survivors) < max(needed, self.directory.threshold):
+            return sorted_replies._replace(uploads={})
         opened = self._open(phase.header, request.members, survivors)
         if opened is None:
-            return found._replace(uploads={})
+            return sorted_replies._replace(uploads={})
         self.session.report("refused", opened.wrong)
         if missing := [name for name in request.members if name not in opened.secrets]:
             why = f"the shares of the secrets of {', '.join(missing)} do not belong together."
             self.session.round_log.note("not unmasked", self.session.progress.round, why=why)
-            return found._replace(uploads={})
+            return sorted_replies._replace(uploads={})
         sums = unmasked_sum(self.directory, phase.header.phase, request.members, context, arrived.words, opened.secrets)
         weight = sum_of_weights({name: self.session.roster[name].weight for name in survivors})
         mean = mean_upload(phase.like, sums, arrived.clear, weight, terms)
         states = {name: phase.states[name] for name in survivors}
-        found = found._replace(uploads=dict.fromkeys(survivors), mean=mean, states=states)
-        self.sums.known[phase.header.phase] = KnownSum({name: ids[name] for name in survivors}, found)
-        return found
+        sorted_replies = sorted_replies._replace(uploads=dict.fromkeys(survivors), mean=mean, states=states)
+        self.sums.known[phase.header.phase] = KnownSum({name: ids[name] for name in survivors}, sorted_replies)
+        return sorted_replies
 
     def _open(self, header: Header, members: Sequence[str], survivors: list[str]) -> Opened | None:
         """The secrets behind the masks, from the shares of a threshold of sites; None where fewer give any.
@@ -257,7 +257,7 @@ def ask_all(
 class Arrived(NamedTuple):
     """The masked uploads of a phase, sorted."""
 
-    found: SortedReplies
+    sorted_replies: SortedReplies
     words: dict[str, Words]
     clear: bytes  # the places that all of them share
 
