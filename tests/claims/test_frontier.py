@@ -26,7 +26,7 @@ from fedlin.claims.common.shootout_page import (
     winners_table,
 )
 from fedlin.claims.common.tune_entrants import FARTHEST, FILE, climb, main, tune_entrant, tuned
-from fedlin.claims.frontier import _in_whole_numbers
+from fedlin.claims.frontier import PUBLISHED, _as_published, _in_whole_numbers
 from fedlin.engines.opening import opening_rounds
 from fedlin.experiments.tune import Trial
 from fedlin.result import Result
@@ -213,3 +213,11 @@ def test_a_sentence_says_where_the_ranking_changes() -> None:
     assert "beaten takes the fewest bits" in said
     assert "few bits, the best elsewhere, is number 2 of 2" in said
     assert "elsewhere" not in ahead("demo", RUNS, RUNS)
+
+
+@pytest.mark.parametrize(("rounds", "holds"), [(10, False), (13, True), (16, False)])
+def test_a_fednl_that_is_better_or_worse_than_published_is_noticed(rounds: int, holds: bool) -> None:
+    """Its authors' takes 13 rounds to 1e-10 on a9a: a crippled one would make ours look good."""
+    wide = fedlin.problems.quadratic(np.ones((1, 1, 1)) * np.eye(123), np.zeros((1, 123)))
+    row = _as_published(Battle(wide, np.zeros(123)), {PUBLISHED: made_up(rounds, 1.0)})
+    assert row.ok is holds, row.measured
