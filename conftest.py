@@ -6,12 +6,16 @@ from importlib.util import find_spec
 import pytest
 
 NEEDS = {
+    "src/fedlin/algorithms/client_optimizer.py": "optax",
     "src/fedlin/algorithms/server_optimizer.py": "optax",
     "src/fedlin/theory/exact": "clarabel",
     "src/fedlin/torch": "torch",
     "src/fedlin/trackers.py": "tensorboardX",
     "src/fedlin/transports/flower.py": "flwr",
     "tests/helpers/flower_sites.py": "flwr",
+    "tests/theory/exact/test_client_bound.py": "clarabel",
+    "tests/theory/exact/test_lyapunov.py": "clarabel",
+    "tests/theory/exact/test_worst_case.py": "clarabel",
 }
 collect_ignore = [path for path, package in NEEDS.items() if find_spec(package) is None]
 START = time.monotonic()

@@ -36,7 +36,8 @@ def _ray() -> object:
 def _secure() -> object:
     from fedlin.transports.loopback import Loopback
 
-    return fedlin.serve(fedlin.fedavg(), Loopback({}), fedlin.Plan(1, 0.1), 1, dim=2, secure=True)
+    policy = fedlin.Policy.everyone(norm_bound=1.0)
+    return fedlin.serve(fedlin.fedavg(), Loopback({}), fedlin.Plan(1, 0.1), 1, dim=2, policy=policy, secure=True)
 
 
 # The feature, the extra it needs, and how it is used.

@@ -1,5 +1,6 @@
 """Rates proved by Lyapunov functions: they hold in the simulator, reduce to known ones, and end where they should."""
 
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import fedlin
 from fedlin import Plan, error_feedback, innovation, simulate, top_k
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.errors import ArgumentError, FedLinError, PlanError
 from fedlin.theory.exact import (
     Dissimilar,
     ProvedRate,
@@ -178,3 +179,11 @@ def test_without_momentum_the_rate_is_fedlins() -> None:
         lyapunov(method, Plan(2, 0.5), TEN) for method in (fedlin.fedlin(), fedlin.momentum(fedlin.fedlin(), 0.0))
     )
     assert 1 - around.rate == pytest.approx(1 - plain.rate, rel=0.03)
+
+
+def test_a_missing_solver_is_told_and_not_taken_for_a_method_that_does_not_converge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "clarabel", None)
+    with pytest.raises(FedLinError, match=r"pip install 'fedlin\[exact\]'"):
+        lyapunov(fedlin.fedlin(), Plan(2, 0.1), TEN)

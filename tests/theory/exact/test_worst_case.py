@@ -9,7 +9,7 @@ import pytest
 
 import fedlin
 from fedlin import Plan, plain, simulate
-from fedlin.errors import ArgumentError, PlanError
+from fedlin.errors import ArgumentError, FedLinError, PlanError
 from fedlin.theory.exact import (
     Dissimilar,
     PolyakLojasiewicz,
@@ -288,5 +288,5 @@ def test_bad_requests_are_refused_before_any_work() -> None:
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "clarabel", None)
-    with pytest.raises(SolverError, match=r"pip install 'fedlin\[exact\]'"):
+    with pytest.raises(FedLinError, match=r"pip install 'fedlin\[exact\]'"):
         worst_case(FEDLIN, Plan(2, 0.1), TEN).factor  # noqa: B018

@@ -194,10 +194,6 @@ def serve(
 
 
 def _secure_sums(policy: Policy) -> Any:
-    try:
-        from fedlin.engines.federation.secure_exchange import SecureSums
-    except ModuleNotFoundError as cause:
-        raise ArgumentError("secure = True needs cryptography: pip install 'fedlin[secure]'.") from cause
     if policy.cohort is not None:
         raise ArgumentError(
             f"secure = True and policy.cohort = {policy.cohort} exclude each other, since a sum over few sites hides "
@@ -208,6 +204,10 @@ def _secure_sums(policy: Policy) -> Any:
             "secure = True needs policy.norm_bound, from which the scale of the sums follows: give the largest norm "
             "that an upload may have, such as Policy.everyone(norm_bound=1e3)."
         )
+    try:
+        from fedlin.engines.federation.secure_exchange import SecureSums
+    except ModuleNotFoundError as cause:
+        raise ArgumentError("secure = True needs cryptography: pip install 'fedlin[secure]'.") from cause
     return SecureSums()
 
 

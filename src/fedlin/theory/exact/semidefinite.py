@@ -222,7 +222,8 @@ def load_solver() -> Any:
     try:
         import clarabel
     except ImportError as cause:
-        raise SolverError(
+        # No SolverError: a search for a rate takes that for an answer.
+        raise FedLinError(
             "exact worst cases need a solver of semidefinite programs: pip install 'fedlin[exact]'."
         ) from cause
     return clarabel
