@@ -58,7 +58,8 @@ ADVICE = """\
 ## What `fedlin advise` said
 
 None of the numbers it was given is from a shaped run. The network's target is a loss of about what models of that
-accuracy have. Its steps are tuned, for each candidate by itself, in the pilots of `advise`.
+accuracy have, chosen after their losses were seen. Its steps are tuned, for each candidate by itself, in the pilots of
+`advise`.
 
 {advice}
 """
