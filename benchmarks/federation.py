@@ -44,14 +44,14 @@ CLIENTS = tuple(f"site-{number}" for number in range(5))
 FOUND = "found.json"
 _REPEATS = 3  # of everything, in turns
 _CALLS = 40  # rounds of bare calls, each time
-_LARGE_CALLS = 6  # with messages of the large run's size
+_LARGE_CALLS = 24  # with messages of the large run's size
 TOP = fedlin.top_k(1000)
 CHANGES = fedlin.innovation(TOP)
 EVERY_MESSAGE = fedlin.fedlin(uplink=TOP, downlink=TOP, model_uplink=CHANGES, model_downlink=CHANGES)
 RUNS: dict[str, tuple[int, Any, Method, int]] = {  # entries, precision, method, rounds
     "small": (100, np.float64, fedlin.fedlin(), 40),
     "sparse": (100_000, np.float32, EVERY_MESSAGE, 6),
-    "large": (1_000_000, np.float32, fedlin.fedlin(), 8),
+    "large": (1_000_000, np.float32, fedlin.fedlin(), 24),
 }
 BARE = {"small": "calls", "large": "large calls"}  # the bare calls with messages of a run's size
 

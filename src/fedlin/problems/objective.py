@@ -153,7 +153,8 @@ def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
         move = jax.tree.map(jnp.add, move, work.shift)
     if not _is_zero(work.pull):
         move = jax.tree.map(lambda m, x, center: m + work.pull * (x - center), move, state.x, work.center)
-    losses, memory = state.losses + slope.loss, state.memory
+    losses = state.losses if _is_zero(slope.loss) else state.losses + slope.loss
+    memory = state.memory
     if work.optimizer is None:
         return Descended(jax.tree.map(lambda x, m: x - work.eta * m, state.x, move), losses)
     # Optax's own code, which mixes types as JAX allows unless told otherwise.
@@ -170,10 +171,18 @@ def _is_zero(number: object) -> bool:
 
 def descend_by_slopes(slope: Callable[[Vector, Scalar], Slope], work: Descent) -> Descended:
     """Local work as `steps` times `take_step`, each along the slope of the model and the step's number."""
-    done: Descended = jax.lax.fori_loop(
-        0, work.steps, lambda step, state: take_step(state, slope(state.x, step), work), begin(work)
-    )
-    return done
+    without_loss = False
+
+    def step(number: Scalar, state: Descended) -> Descended:
+        nonlocal without_loss
+        here = slope(state.x, number)
+        without_loss = isinstance(here.loss, float) and np.isnan(here.loss)
+        if without_loss:  # known before anything is traced: to add it in every step would cost time
+            here = Slope(here.grad, 0.0)
+        return take_step(state, here, work)
+
+    done: Descended = jax.lax.fori_loop(0, work.steps, step, begin(work))
+    return done._replace(losses=jnp.full_like(done.losses, np.nan)) if without_loss else done
 
 
 def descend_by_gradients(grad: Callable[[Vector], Vector], work: Descent) -> Vector:
