@@ -1,9 +1,9 @@
 """What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback ray ...]`.
 
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
-same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: messages signed,
-states and checkpoints on disk, audit trails. Calls and rounds are measured in turns, several times. Flower, in its
-simulation, has to be named: it needs an environment of its own (`make test-flower` makes one).
+same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: codes that prove
+who sent a message, states and checkpoints on disk, audit trails. Calls and rounds are measured in turns, several
+times. Flower, in its simulation, has to be named: it needs an environment of its own (`make test-flower` makes one).
 
 What was found over FLARE is kept in benchmarks/results, and stands in docs/operate.md.
 """
@@ -198,14 +198,13 @@ def cpu_seconds(federation: Path) -> float:
 
 
 def make_with_calls(name: str, folder: str, job: str) -> Handler:
-    """A site over FLARE that also answers bare calls, which nobody signed."""
+    """A site over FLARE that also answers bare calls, which come without a code."""
     from fedlin.transports.flare import FlareClient
 
-    signed = FlareClient._answer
+    checked = FlareClient._answer
 
-    def answer(site: Any, caller: str, phase: str, payload: bytes, *proof: bytes) -> tuple[bytes, bytes, bytes]:
-        bare = phase == "calls/x"
-        return (payload, b"", b"") if bare else signed(site, caller, phase, payload, *proof)
+    def answer(site: Any, caller: str, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
+        return (payload, b"") if phase == "calls/x" else checked(site, caller, phase, payload, code)
 
     FlareClient._answer = answer  # type: ignore[method-assign, assignment]
     own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder))
@@ -227,10 +226,10 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
 
     service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     port = service["servers"][0]["service"]["target"].rpartition(":")[2]
-    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is signed
+    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is checked
     found = measure(
         transport,
-        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b"", b""),
+        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b""),
         Deployment(
             Path(folder) / "runs",
             AuditTrail(Path(folder)),
