@@ -257,7 +257,7 @@ class FlareClient:
             with self._turn:
                 return self._answer(str(collab.caller), phase, payload, signature, introduction)
         except Exception:
-            _log.exception("a message of phase %s was not answered", phase)
+            _log.exception("a message of phase %.80r was not answered", phase)
             return _NOTHING
 
     def _answer(
@@ -276,8 +276,8 @@ class FlareClient:
                 server.introduce(introduction)
             server.check(context, payload, signature)
         except WireError as refusal:
-            _log.warning("refused a call in the name of %s: %s", caller, refusal)
-            AuditTrail(kit).record("call refused", caller=caller, phase=phase[:64], why=str(refusal))
+            _log.warning("refused a call in the name of %.80r: %s", caller, refusal)
+            AuditTrail(kit).record("call refused", caller=caller[:64], phase=phase[:64], why=str(refusal))
             return _NOTHING
         if self._handler is None:
             self._handler = _program()(name, str(kit), _sent(job))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.audit import AuditTrail
-from fedlin.checks import positive
+from fedlin.checks import LONGEST, positive, printable
 from fedlin.core import Array, Method
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation import wire
@@ -253,7 +253,12 @@ def record_request(audit: AuditTrail | None, header: Header, phase: str, request
     if audit is None:
         return reply
     answered, rest = wire.read_message(reply, own=True)
-    place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
+    place = {
+        "run": header.run.hex(),
+        "round": header.round,
+        "phase": printable(phase, LONGEST),
+        "request": request.hex(),
+    }
     facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
     try:
         audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedlin.checks import shown
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
@@ -113,7 +114,7 @@ def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
 
 def _weight(value: object, approved: float | None) -> float:
     if not isinstance(value, int | float) or not wire.is_finite(value) or value <= 0:
-        raise WireError(f"weight = {value!r} is not allowed: a client counts with a finite number above 0.")
+        raise WireError(f"weight = {shown(value)} is not allowed: a client counts with a finite number above 0.")
     if approved is not None and value != approved:
         raise WireError(f"it declares the weight {value:g}, and {approved:g} is approved: agree on one.")
     return float(value)

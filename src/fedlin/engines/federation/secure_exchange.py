@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedlin.checks import printable
 from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
@@ -275,7 +276,7 @@ def sort_masked(replies: Mapping[str, Reply], like: Message, width: int) -> Arri
             lost.append(name)
         elif reply.kind == Kind.UNFIT:
             facts = _facts(reply)
-            rejected[name] = str(facts.get("reason", "no reason given"))[: wire.REASON_LIMIT]
+            rejected[name] = printable(str(facts.get("reason", "no reason given")), wire.REASON_LIMIT)
             infinite += facts.get("finite") is False
         elif reply.kind != Kind.MASKED:
             refused[name] = refusal(reply)
