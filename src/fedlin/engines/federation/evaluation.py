@@ -119,7 +119,8 @@ class FederationEvaluator:
         for metric in names:
             counted = [name for name in sites if metric in sites[name]]
             total = sum(weights[name] for name in counted)
-            mean[metric] = sum(weights[name] * sites[name][metric] for name in counted) / total
+            # By shares, since the product of two large numbers may be none.
+            mean[metric] = sum(weights[name] / total * sites[name][metric] for name in counted)
         facts: dict[str, object] = {"mean": mean, "sites": sites}
         if refused:
             facts["refused"] = {name: str(why) for name, why in refused.items()}
