@@ -54,6 +54,19 @@ def test_a_sender_cannot_fill_the_memory_with_names() -> None:
     assert sum(map(len, counter._open.values())) <= 1000
 
 
+def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty() -> None:
+    """Else a sender could have as much again under way, and again."""
+    counter, held = PartCounter(), 0
+    for turn in range(4):
+        held += 900 * (part(counter, 900, f"long {turn}") is None)
+        for number in range(1001):
+            part(counter, 0, f"empty {turn} {number}")
+    assert held <= 2000
+    assert part(counter, 0, "new") == "more than 1,000 of its messages are under way"
+    assert part(counter, 10, "long 0", final=1) is None
+    assert part(counter, 1000, "new", sender="north") is None
+
+
 def test_the_limit_is_that_of_the_latest_run(tmp_path: Path) -> None:
     unknown = read_limit(tmp_path)
     write_limit(tmp_path, 8_000_000)

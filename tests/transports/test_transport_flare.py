@@ -174,7 +174,7 @@ def test_a_site_answers_the_server_alone(
     server = job_key(authority, "host", "server").introduction
     assert victim.introduce(server) == b""  # what b was shown of the server
     assert victim.answer("x", b"1", own) == (b"", b"")
-    assert "refused a call in the name of b" in caplog.text
+    assert "refused a call in the name of 'b'" in caplog.text
     victim.caller = "server"
     for introduction in (b"", other.introduction, b"no introduction"):
         assert victim.introduce(introduction) == b""

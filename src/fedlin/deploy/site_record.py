@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlin.checks import LONGEST, printable
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.site_settings import read_limits
 from fedlin.deploy.status import process_runs
@@ -49,7 +50,8 @@ class SiteRecorder:
         header, rest = wire.read_message(reply, own=True)
         refused = header.kind == Kind.REFUSED
         news = refused or header.run.hex() != record.run
-        record.run, record.round, record.phase, record.time = header.run.hex(), header.round, phase, now
+        record.run, record.round, record.time = header.run.hex(), header.round, now
+        record.phase = printable(phase, LONGEST)
         record.answered += not refused
         record.refused += refused
         if refused:

@@ -264,7 +264,7 @@ class FlareClient:
             with self._turn:
                 return self._answer(str(collab.caller), phase, payload, code)
         except Exception:
-            _log.exception("a message of phase %s was not answered", phase)
+            _log.exception("a message of phase %.80r was not answered", phase)
             return _NOTHING
 
     def _introduce(self, caller: str, introduction: bytes) -> bytes:
@@ -309,5 +309,5 @@ def _check_caller(caller: str) -> None:
 
 def _refuse(kit: Path, caller: str, phase: str, why: WireError) -> None:
     """Write down that somebody was refused."""
-    _log.warning("refused a call in the name of %s: %s", caller, why)
-    AuditTrail(kit).record("call refused", caller=caller, phase=phase[:64], why=str(why))
+    _log.warning("refused a call in the name of %.80r: %s", caller, why)
+    AuditTrail(kit).record("call refused", caller=caller[:64], phase=phase[:64], why=str(why))

@@ -23,12 +23,14 @@ from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderK
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
+from fedlin.checks import printable
 from fedlin.transports.message_limit import PartCounter, read_limit
 from fedlin.transports.registrations import record_registration
 
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
 _COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
-_MINUTE, _MOST = 60.0, 1000
+_MINUTE, _MOST = 60.0, 10  # seconds, and what is told of one sender in so many
+_NAME = 80  # characters of a name that a sender chose
 _TOKENS = 4  # of a name that are remembered
 _log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class _Filter:
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
         self._trail = AuditTrail(settings.parent)
-        self._last_said: dict[tuple[str, str], float] = {}
+        self._said: dict[str, dict[str, float]] = {}  # what was told of each sender of late, and when
         self._parts = PartCounter()
         self._twins = TwinWatch()
 
@@ -92,8 +94,8 @@ class _Filter:
         reason = refusal(
             sender,
             "@" not in sender if sites is None else sender in sites,
-            str(header(MessageHeaderKey.ORIGIN)),
-            str(header(MessageHeaderKey.DESTINATION)),
+            printable(str(header(MessageHeaderKey.ORIGIN)), _NAME),
+            printable(str(header(MessageHeaderKey.DESTINATION)), _NAME),
             request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,
         )
         if reason is None and "@" not in sender:
@@ -116,23 +118,29 @@ class _Filter:
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
         stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
+        declared = header(StreamHeaderKey.SIZE) or 0
+        if not isinstance(declared, int):
+            return "it does not say how long it is"
         return self._parts.check(
             sender,
             "" if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL) else str(stream),
             len(message.payload or b""),
-            declared=int(header(StreamHeaderKey.SIZE) or 0),
+            declared=declared,
             final=kind == StreamDataType.FINAL,
             limit=read_limit(self.settings.parent),
         )
 
     def _is_news(self, sender: str, reason: str) -> bool:
-        """Whether to log and write this down: the same again at most once a minute, so that no one can fill a disk."""
+        """Whether to log and write this down: so that no one can fill a disk, the same again at most once a minute.
+
+        Nor more than a few reasons, since a sender can always find another name that it may not reach.
+        """
         now = time.monotonic()
-        if now - self._last_said.get((sender, reason), -_MINUTE) < _MINUTE:
+        said = {known: when for known, when in self._said.get(sender, {}).items() if now - when < _MINUTE}
+        self._said[sender] = said
+        if reason in said or len(said) >= _MOST:
             return False
-        if len(self._last_said) > _MOST:
-            self._last_said.clear()
-        self._last_said[sender, reason] = now
+        said[reason] = now
         return True
 
 

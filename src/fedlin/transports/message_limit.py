@@ -17,7 +17,7 @@ LARGEST_FRAME = 256 << 20  # bytes that come at once, without a chance to look a
 _FIRST = 64 << 20  # bytes, until a run has told its own limit
 _ROOM = 1 << 20  # bytes for signatures, certificates and what carries a message
 _OPEN = 2  # messages of one sender under way, in bytes
-_MOST = 1000  # messages of one sender that are remembered
+_MOST = 1000  # messages of one sender under way
 _FORGOTTEN = 600.0  # seconds after which an unfinished message is given up, as its receiver does
 
 
@@ -57,6 +57,7 @@ class PartCounter:
         """Why a part of so many bytes may not go on; None where it may. A message without a name has one part."""
         now = self._clock()
         known = {name: part for name, part in self._open.get(sender, {}).items() if now - part.since < _FORGOTTEN}
+        full = len(known) >= _MOST and message not in known  # whoever is forgotten could send as much again
         whole = known.pop(message, _Open(0, now)).length + length
         others = sum(part.length for part in known.values() if not part.dropped)
         reason = None
@@ -64,9 +65,9 @@ class PartCounter:
             reason = f"it is longer than {limit:,} bytes"
         elif whole + others > _OPEN * limit:
             reason = f"more than {_OPEN * limit:,} bytes of its messages are under way"
-        if message and not final:  # what was dropped once is not taken up again, and takes no room
+        elif full and message:
+            reason = f"more than {_MOST:,} of its messages are under way"
+        if message and not final and not full:  # what was dropped once is not taken up again, and takes no room
             known[message] = _Open(limit + 1 if reason else whole, now, dropped=reason is not None)
-        while len(known) > _MOST:
-            del known[next(iter(known))]
         self._open[sender] = known
         return reason
