@@ -28,6 +28,7 @@ except ModuleNotFoundError as cause:
 
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
+from fedlin.transports import flare_log_lines
 from fedlin.transports.job_keys import Channel, Context, JobKey
 from fedlin.transports.signatures import Signer
 from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
@@ -35,6 +36,7 @@ from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_clien
 # At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
 # bytes, and a second of every process is much where there are many.
 sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[arg-type] # which means: not there
+flare_log_lines.shorten()
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
