@@ -20,7 +20,11 @@ PROGRAMS: Mapping[Kind, str] = {
     "client": "fedlin.deploy.flare.programs:make_client",
 }
 MARK = "FEDLIN_PROCESS"
-_REFUSALS = {"GRPC_VERBOSITY": "INFO"}  # process.log then tells why a connection was refused
+_SETTINGS = {
+    "GRPC_VERBOSITY": "INFO",  # process.log then tells why a connection was refused
+    # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine much later.
+    "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
+}
 _OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
 _LOG_SIZE = 5 << 20  # bytes after which process.log is begun anew
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
@@ -56,7 +60,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.kit,
-                env={**_REFUSALS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
+                env={**_SETTINGS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
                 umask=_OWNER_ONLY,
             )
