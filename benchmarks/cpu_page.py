@@ -27,7 +27,7 @@ packages send float32.
 
 fedlin's figures include the loss, the gradient norm, the gap and the distance after every round; the others measure
 nothing. FedLin also takes a gradient more a client than FedAvg and SCAFFOLD. Least squares are quadratic, where
-fedlin sums all local steps in closed form; *step by step* does without. Every package gets what it does well: FedLab
+fedlin sums all local steps in closed form; *step by step* does not. Every package is used in its fastest form: FedLab
 ready batches instead of its slower DataLoader, Flower clients in NumPy, FedJAX batches without shuffling.
 
 ## How time grows

@@ -146,12 +146,12 @@ def write(results: dict[str, Any]) -> str:
     ]  # fmt: skip
     return f"""\
 A fit of {sum(SIZES):,} rows of {len(SIZES)} clients with {min(SIZES)} to {max(SIZES):,} each, l2 = {TIMED:g},
-everything else at its default, in seconds of all cores. The first fit of a process compiles;
+everything else at its default, in CPU seconds. The first fit of a process compiles;
 `fedlin.keep_compiled` spares the next process that.
 
-{table(("", "a fit", "scikit-learn", "times", "times, on the clock", "the first fit"), timed)}
+{table(("", "a fit", "scikit-learn", "times", "times, wall time", "the first fit"), timed)}
 
-On scikit-learn's own data sets, standardised and dealt to {CLIENTS} clients of unequal size, the largest difference
+On scikit-learn's own data sets, standardised and split among {CLIENTS} clients of unequal size, the largest difference
 of two coefficients:
 
 {table(("", "data", "l2", "off by", "largest coefficient", "rounds", ""), off)}"""

@@ -1,7 +1,7 @@
-"""Clients of very different length, as hospitals are: FedLin on softmax regression beside a plain NumPy loop.
+"""Clients with very different numbers of rows, as hospitals are: FedLin on softmax regression beside a NumPy loop.
 
-`python -m benchmarks.hospitals` prints the seconds of 100 rounds, the least of some repeats taken in turns: on the
-wall, and of all cores together, which other programs disturb less.
+`python -m benchmarks.hospitals` prints the seconds of 100 rounds, the least of some repeats taken in turns: wall time,
+and CPU time, which other programs disturb less.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Twelve equal runs of an experiment file, one after another and by two processes.
 
-`python -m benchmarks.jobs` prints seconds on the wall and of all cores, and whether both came to the same bits. The
-wall needs two idle cores; what all cores did tells what sharing out costs beside the runs, whoever else uses them.
+`python -m benchmarks.jobs` prints wall time, CPU time, and whether both gave the same bits. Wall time needs two idle
+cores; CPU time shows what distributing the runs costs, also on a busy machine.
 """
 
 import json

@@ -25,10 +25,10 @@ LOWEST = 0.7  # the accuracy where the axis begins
 TEXT = """
 ## When FedLin's correction pays for a network
 
-MNIST's 10,000 test images, 8,000 of them shared out to 20 or 100 clients with two digits each; a small CNN of {dim:,}
+MNIST's 10,000 test images, 8,000 of them split among 20 or 100 clients with two digits each; a small CNN of {dim:,}
 parameters. Each method has the step of {steps} with which it ended highest on 1,000 images, an asterisk where that is
 the smallest or largest tried. Curves are of 1,000 other images, the median of {seeds} seeds, with their range for
-FedAvg and FedLin. Seconds are a run's share of the time of {seeds} runs played together on an {device}. FedLin takes
+FedAvg and FedLin. Seconds are a run's share of the time of {seeds} runs computed together on an {device}. FedLin takes
 its correction over all rows and both gradients of a step over one batch (`same_batch=True`).
 
 ![Accuracy by rounds, bytes and seconds](pictures/networks.png)

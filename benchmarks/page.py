@@ -23,11 +23,11 @@ Medians of {repeats} on an {device}, JAX {jax}.
 
 ### Local work
 
-Every method's local loop asks the problem for τ_i steps. A quadratic answers in closed form: two products with its
-eigenvectors whatever τ_i is. Logistic and softmax regression, and quadratics with `closed_form=False`, take the steps
-one by one. On a CPU that is a loop over gradients. On an NVIDIA GPU it is one kernel: a client's rows are read once a
-round into registers and stay there for all its steps, and each client stops at its own τ_i. Clients whose rows do not
-fit the registers (about 100 KB) take the loop.
+Every method's local loop asks the problem for τ_i steps. A quadratic computes them in closed form: two products with
+its eigenvectors whatever τ_i is. Logistic and softmax regression, and quadratics with `closed_form=False`, take the
+steps one by one. On a CPU that is a loop over gradients. On an NVIDIA GPU it is one kernel: a client's rows are read
+once a round into registers and stay there for all its steps, and each client stops at its own τ_i. Clients whose rows
+do not fit the registers (about 100 KB) take the loop.
 
 The loop is bound by memory: it reads all rows twice in each of max τ_i steps. The kernel is bound by the instructions
 it issues: two multiply-adds an entry and step, and the sums across threads.
@@ -57,13 +57,13 @@ few launches where the Hessian of f is known, and two more passes over the rows 
 {networks}
 ## Several devices
 
-`simulate(..., devices=4)` shares the clients equally over four devices, each holding its own clients' data; only means
-travel between them. The result is that of one device up to rounding. On several machines, call
+`simulate(..., devices=4)` shares the clients equally over four devices, each holding its own clients' data; means
+are taken by all-reduce. The result is that of one device up to rounding. On several machines, call
 `jax.distributed.initialize(...)` in each process, then the same `simulate(..., devices=jax.devices())` in all of them.
-Between CPUs the sums travel by gloo, which in one of our test runs mixed up two sums of a round and ended it.
+Between CPUs the all-reduce uses gloo, which in one of our test runs mixed up two sums of a round and ended the run.
 
-A CPU shows a device for every core, or as many as `JAX_NUM_CPU_DEVICES` says. Its cores share the clients without being
-asked where a round reads 32 MB or more, and the runs of a batch in any case. Cores that share clients wait for each
+A CPU shows a device for every core, or as many as `JAX_NUM_CPU_DEVICES` says. Its cores share the clients by
+default where a round reads 32 MB or more, and the runs of a batch in any case. Cores that share clients wait for each
 other in every phase: on a machine that is busy with other work, `JAX_NUM_CPU_DEVICES=1` is faster.
 
 ## Compilation

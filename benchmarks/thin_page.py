@@ -18,7 +18,7 @@ DENSE, COMPRESSED = "FedLin", "compressed FedLin"
 TEXT = """\
 # Thin links
 
-Sites that differ, behind links that are thin: a federation over NVIDIA FLARE with TLS, run by the commands of
+Sites whose data differ, on links of low bandwidth: a federation over NVIDIA FLARE with TLS, run by the commands of
 [the handbook](operate.md), its server and {sites} sites each in a network namespace of one machine. `tc tbf` gives the
 link of each site {speeds} Mbit/s each way, and a relay at each site adds {delay:g} ms to every message, since not
 every kernel has netem. `make bench-thin` measures it, as root; where namespaces or `tc` are missing it says so and
@@ -28,25 +28,25 @@ measures nothing.
 
 {problems}
 
-Every method takes {tau} local steps and has that step of a grid which reaches the target in the fewest rounds in
-simulation; the network's, on other images than those it is tested on. A method that does not get there plays {played}
-rounds, and its seconds are in brackets. How good the model is after each round is what the simulation of
-the same run says; the model with which the federation ended is measured too, in the last column. Seconds are from the
+Every method takes {tau} local steps and the step size of a grid that reaches the target in the fewest rounds in
+simulation; for the network, on other images than those it is tested on. A method that does not reach it runs {played}
+rounds, and its seconds are in brackets. The gap or accuracy after each round is taken from the simulation of
+the same run; the last model of the federation is measured too, in the last column. Seconds are from the
 end of the second round, since the first two compile, to the end of the round that reaches the target; those two rounds
 took {start:.0f} s in the median. All processes were on {cores} cores, whose load average was {least:g} to {most:g}.
 
 {tables}
 
-## What `Clock` knew
+## What `Clock` was given
 
-No seconds of the shaped runs. Its speed, and its latency beyond the relay's delay, are fitted to the median rounds of
-the three methods over links that are not shaped. The bytes that FLARE, TLS and TCP add to a message are half of what
-those links carried beyond the method's own: the other half are acknowledgements, as long as the envelopes, which
-travel the other way while the receiver works. That it is half was seen in packets of a run at 5 Mbit/s, after first
-results at 0.5 Mbit/s. The speed of a shaped link is what it was given. After a pause `tbf` lets the {burst:,} bytes of
-a packet through at once, as it must, so that as many of those added to a message cost nothing: that was put in after
-the first predictions for a9a, which were more than a quarter too long at 0.5 Mbit/s. The largest error is {worst:.0%},
-the median {typical:.0%}.
+None of the seconds measured on shaped links. Its speed, and its latency beyond the relay's delay, are fitted to the
+median rounds of the three methods over links that are not shaped. The bytes that FLARE, TLS and TCP add to a message
+are half of what those links carried beyond the method's own: the other half are acknowledgements, as long as the
+envelopes, which travel the other way while the receiver works. The half was found in packets of a run at 5 Mbit/s,
+after first results at 0.5 Mbit/s. The bandwidth of a shaped link is the one that was set. After a pause `tbf` lets the
+{burst:,} bytes of a packet through at once, as it must, so that as many of those added to a message cost nothing: this
+was added after the first predictions for a9a, which were more than a quarter too long at 0.5 Mbit/s. The largest error
+is {worst:.0%}, the median {typical:.0%}.
 
 {clocks}
 
@@ -58,8 +58,8 @@ ADVICE = """\
 ## What `fedlin advise` said
 
 None of the numbers it was given is from a shaped run. The network's target is a loss of about what models of that
-accuracy have, chosen after their losses were seen. Its steps are tuned, for each candidate by itself, in the pilots of
-`advise`.
+accuracy have, chosen after their losses were measured. Its steps are tuned, for each candidate by itself, in the pilots
+of `advise`.
 
 {advice}
 """
@@ -94,7 +94,7 @@ def runs_table(which: str, found: Table) -> str:
                 (
                     f"{speed} Mbit/s",
                     name,
-                    str(tuned[name]["rounds"]) if there else f"{tuned[name]['rounds']}, never there",
+                    str(tuned[name]["rounds"]) if there else f"{tuned[name]['rounds']}, not reached",
                     f"{taken(run):.1f}" if there else f"({taken(run):.1f})",
                     f"{run['predicted']:.1f}",
                     f"{run['predicted'] / taken(run) - 1:+.0%}",
@@ -140,7 +140,7 @@ def ratio_measured(which: str, found: Table) -> float:
 
 
 def verdict(found: Table) -> str:
-    """What was said and what came of it."""
+    """What was predicted and what was measured."""
     said = []
     for which in found["runs"]:
         was = ratio_measured(which, found)
@@ -200,7 +200,7 @@ def progress(which: str, found: Table) -> Panel:
         curves.append(Curve(name, at, np.array(tuned[name]["curve"][FIRST : FIRST + len(at)])))
     named, scale = ("test accuracy", "linear") if problem.measure == "accuracy" else (problem.measure, "log")
     title = f"{which}, links of {thin} Mbit/s"
-    return Panel(title, "seconds on the wall", named, tuple(curves), yscale=scale)  # type: ignore[arg-type]
+    return Panel(title, "seconds of wall time", named, tuple(curves), yscale=scale)  # type: ignore[arg-type]
 
 
 def write(found: Table) -> str:

@@ -142,7 +142,7 @@ def weights() -> list[Line]:
 
     return [
         line(
-            "what a file's f weighs unless told: held-out accuracy",
+            "the default weights in f of an experiment file: held-out accuracy",
             "hospitals, one of 2 rows as one of 1,538: 0.829; rows: 0.844",
             f"rows: {accuracy(by_rows):.3f}, and page and terminal say so; hospitals: {accuracy(equal):.3f}",
         )
@@ -157,7 +157,7 @@ def unequal() -> list[Line]:
         line(
             f"12 hospitals of 2 to 1,538 rows, softmax 33×3, 100 rounds, {name}: time over plain NumPy's",
             was,
-            f"{wall[f'{name} over NumPy']:.2f} on the clock, {cores[f'{name} over NumPy']:.2f} of all cores",
+            f"{wall[f'{name} over NumPy']:.2f} in wall time, {cores[f'{name} over NumPy']:.2f} in CPU time",
         )
         for name, was in (
             ("measured in every round", "3.4 (1.0 s against 0.29 s), with one device 4.9 to 7"),
@@ -185,7 +185,7 @@ def dirichlet(rounds: int = 40, repeats: int = 2) -> list[Line]:
     np.testing.assert_allclose(models["packed"], models["padded"], rtol=1e-8, atol=1e-10)
     return [
         line(
-            "80 Dirichlet(0.1) clients of a9a: times faster than padded to the longest, seconds of all cores",
+            "80 Dirichlet(0.1) clients of a9a: times faster than padded to the longest, in CPU time",
             "1",
             f"{min(taken['padded']) / min(taken['packed']):.1f}",
         )
@@ -239,7 +239,7 @@ def processes(rounds: int = 20_000) -> list[Line]:
         line(
             "12 equal runs by 2 processes: times faster than one after another",
             "below 1, by hand: `fedlin run` had one process, problems did not pickle, own code could not enter a file",
-            f"{measured['times faster']:.2f} {same} (`--jobs 2`; {1 / cores:.2f} of the seconds of all cores)",
+            f"{measured['times faster']:.2f} {same} (`--jobs 2`; {1 / cores:.2f} of the CPU time)",
         )
     ]
 
@@ -262,16 +262,16 @@ def write(results: dict[str, Any]) -> str:
     seen = [part for name in PARTS if name not in ("refusals", "estimators") for part in results[name]]
     return f"""# Tables of your own, before and now
 
-What the first users met who came with a table, a network or scikit-learn, and what the same shows now. This page is
-written by `python -m benchmarks.user_tables` from what it measures; *before* is what those users noted. Seconds are of
-{machine["cpu"]}, {machine["cores"]} cores, with a load average of {machine["load"]:.1f} when the last of them were
+Problems of the first users with a table, a network or scikit-learn, and what the same steps give now. This page is
+written by `python -m benchmarks.user_tables` from what it measures; *before* is what those users reported. Seconds are
+of {machine["cpu"]}, {machine["cores"]} cores, with a load average of {machine["load"]:.1f} when the last of them were
 taken: on a busy machine look at ratios.
 
 {table(("", "before", "now"), [(entry["seen"], entry["was"], entry["now"]) for entry in seen])}
 
 ## What ended in a traceback
 
-Each of these is done again by the program. *Now* is what it says, with the exit status where it is a command.
+Each of these is repeated by the program. *Now* is its message, with the exit status where it is a command.
 
 {refusals.write(results["refusals"])}
 

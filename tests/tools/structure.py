@@ -66,8 +66,8 @@ def facts(checkout: Path) -> dict[str, object]:
         "names of classes that occur twice": repeated(classes),
         "`Any`": any_tokens,
         "`Any` in 1,000 lines": round(1000 * any_tokens / sum(lines), 1),
-        "files in the walk of one simulate": in_files,
-        "changes of file in that walk": changes,
+        "files that one call of simulate runs": in_files,
+        "changes of file in that call": changes,
     }
 
 

@@ -127,10 +127,21 @@ def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
     long = 2 << 20
     assert not filtered.passes("south", "south.job", "server.job", long)
     chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
-    assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, **chunk)
-    assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
-    assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
+    assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, SEQUENCE=0, **chunk)
+    assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=0, **chunk)
+    assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=1, **chunk)
     assert filtered.passes("north", "north.job", "server.job", 10, DATA_TYPE=StreamDataType.ACK, STREAM_ID=7)
+    for number in (None, "1", -1):
+        assert not filtered.passes("north", "north.job", "server.job", 10, SEQUENCE=number, **chunk)
+
+
+def test_every_process_of_a_site_counts_its_messages_by_itself(filtered: Filtered) -> None:
+    """And a part that comes again once the message is whole is dropped without a word."""
+    chunk: dict[str, Any] = {"STREAM_ID": 7, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL}
+    assert filtered.passes("south", "south", "server", 10, **chunk)
+    assert filtered.passes("south", "south.job", "server.job", 10, **chunk)
+    assert not filtered.passes("south", "south.job", "server.job", 10, **chunk)
+    assert not (filtered.kit / "audit.jsonl").exists()
 
 
 def test_the_same_is_told_once_a_minute(filtered: Filtered) -> None:

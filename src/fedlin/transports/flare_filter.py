@@ -24,7 +24,7 @@ from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
 from fedlin.checks import printable
-from fedlin.transports.message_limit import PartCounter, read_limit
+from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
 from fedlin.transports.registrations import record_registration
 
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
@@ -104,7 +104,7 @@ class _Filter:
             if header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
                 self._look_for_twins(sender, str(header(CellMessageHeaderKeys.TOKEN)))
             return None
-        if self._is_news(sender, reason):
+        if reason != AGAIN and self._is_news(sender, reason):
             _log.warning("dropped a message of %s: %s", sender, reason)
             self._trail.record("message dropped", sender=sender, why=reason)
         return Message()
@@ -117,18 +117,19 @@ class _Filter:
 
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
-        stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
+        length, limit = len(message.payload or b""), read_limit(self.settings.parent)
         declared = header(StreamHeaderKey.SIZE) or 0
         if not isinstance(declared, int):
             return "it does not say how long it is"
-        return self._parts.check(
-            sender,
-            "" if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL) else str(stream),
-            len(message.payload or b""),
-            declared=declared,
-            final=kind == StreamDataType.FINAL,
-            limit=read_limit(self.settings.parent),
-        )
+        stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
+        if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL):
+            return self._parts.check(sender, Part(length, declared=declared), limit)
+        number = header(StreamHeaderKey.SEQUENCE)
+        if not isinstance(number, int) or number < 0:
+            return "it does not say which part of a message it is"
+        # Each of a participant's processes counts its streams by itself.
+        name = f"{header(MessageHeaderKey.ORIGIN)} {stream}"
+        return self._parts.check(sender, Part(length, name, number, kind == StreamDataType.FINAL, declared), limit)
 
     def _is_news(self, sender: str, reason: str) -> bool:
         """Whether to log and write this down: so that no one can fill a disk, the same again at most once a minute.

@@ -35,7 +35,7 @@ def broadcast(algorithm: Method, opening: bool, number: int) -> Any:
 
 @cache
 def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) -> Any:
-    """The compiled function of one client: (client, message, …) -> its answer.
+    """The compiled function of one client: (client, message, …) -> its answer, without the losses that gradients met.
 
     What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
     """
@@ -43,7 +43,8 @@ def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) 
 
     def run(client: ClientArrays, message: Message, seed: Scalar, round_index: Scalar, secret: Secret) -> Answer:
         keys = phase_keys(jax.random.key(seed), round_index, number, secret)
-        return client_step(phase, program, keys, message, client)
+        # A loss that nobody reads is not computed.
+        return client_step(phase, program, keys, message, client)._replace(losses=None, seen=None)
 
     return jax.jit(run)
 
