@@ -70,7 +70,8 @@ class Process:
         for name in ("process.log", "audit.log"):
             path = self.kit / name
             if path.is_file() and path.stat().st_size > _LOG_SIZE:
-                shutil.copyfile(path, path.with_suffix(".log.1"))
+                with open(path, "rb") as log, open(path.with_suffix(".log.1"), "wb", opener=private) as former:
+                    shutil.copyfileobj(log, former)
                 os.truncate(path, 0)
 
     def alive(self) -> bool:

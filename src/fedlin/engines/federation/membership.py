@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedlin.checks import shown
+from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
@@ -17,6 +18,21 @@ from fedlin.engines.requirements import check_aggregate, check_clients, check_pl
 from fedlin.errors import ArgumentError, FederationError, WireError
 
 READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
+
+
+def ask_readmission(folder: Path, name: str) -> None:
+    """Let a client in again at the next round, besides those that were asked for and are still to come."""
+    names = _read_names(folder / READMIT)
+    write_whole(folder / READMIT, json.dumps([*names, name]).encode(), mode=0o600)
+
+
+def _read_names(path: Path) -> list[str]:
+    """The names in the operator's file; none where there is no file, or somebody wrote something else."""
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def register(session: Session) -> None:
@@ -189,11 +205,9 @@ class Membership:
         """Treat whom the operator lets in again as one that left, so that it is greeted like one that comes back."""
         if self._readmit is None or not self._readmit.exists():
             return []
-        try:
-            names = json.loads(self._readmit.read_text(encoding="utf-8"))
-        except ValueError:
-            names = []
-        self._readmit.unlink()
+        taken = self._readmit.replace(self._readmit.with_suffix(".taken"))  # what comes meanwhile is for the next round
+        names = _read_names(taken)
+        taken.unlink()
         for name in names:
             participant = self.session.roster.participants.get(name)
             if participant is not None and participant.state == "quarantined":
