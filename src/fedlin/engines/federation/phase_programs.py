@@ -1,5 +1,6 @@
 """The two sides of a phase as compiled functions, one program each for the whole life of a process."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -67,7 +68,7 @@ def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator)
 
     def run(
         server: State,
-        uploads: Message,
+        uploads: Sequence[Message],
         weights: Vector,
         present: Vector,
         eta: Vector,
@@ -78,7 +79,8 @@ def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator)
         keys = phase_keys(jax.random.key(seed), round_index, number, secret)
         totals = total(weights, eta)
         weighting = weigh(weights, totals, present)
-        decoded = jax.vmap(decode, axis_size=weights.shape[0])(uploads)  # an upload may be empty
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
+        decoded = jax.vmap(decode, axis_size=weights.shape[0])(stacked)  # an upload may be empty
         mean, _ = combine(weighting.each, decoded, aggregate=aggregate, keys=keys)
         return server_step(phase, keys, server, mean, weighting, totals.eta)
 
