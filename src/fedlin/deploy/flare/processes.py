@@ -22,7 +22,7 @@ PROGRAMS: Mapping[Kind, str] = {
 MARK = "FEDLIN_PROCESS"
 _SETTINGS = {
     "GRPC_VERBOSITY": "INFO",  # process.log then tells why a connection was refused
-    # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine much later.
+    # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine a lot.
     "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
     # What a message took is kept for the next one: memory that is given back and taken again has to be cleared by the
     # system every time, which was a sixth of all a federation of 20 sites with 10⁶ entries did.
