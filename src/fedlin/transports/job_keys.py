@@ -17,9 +17,7 @@ from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import GCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -37,9 +35,10 @@ class Context(NamedTuple):
     phase: str
     request: bytes = b""  # the code of the request that a reply answers
 
-    def statement(self) -> bytes:
-        """What stands before the message in what a code covers; it ends with the only zero byte in it."""
-        return json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode() + b"\0"
+    def covered(self, message: bytes) -> bytes:
+        """The bytes that a code covers; what stands before the message ends with the only zero byte in it."""
+        about = json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode()
+        return b"".join((about, b"\0", message))
 
 
 class JobKey:
@@ -71,7 +70,7 @@ class Channel:
         self._root = root
         self._own = own
         self._numbers = count()  # a number is used for one message alone, or the code would give the key away
-        self._keys: tuple[AES, AES] | None = None  # for what is sent and for what comes
+        self._keys: tuple[AESGCM, AESGCM] | None = None  # for what is sent and for what comes
 
     @property
     def open(self) -> bool:
@@ -91,17 +90,13 @@ class Channel:
         if not sender.signed(_vouch(self._own.job, public), signature):
             raise WireError(f"the certificate of {self.name} does not vouch for its key of this job.")
         mine, job = self._own.public, self._own.job
-        self._keys = AES(_derive(secret, job, mine, public)), AES(_derive(secret, job, public, mine))
+        self._keys = AESGCM(_derive(secret, job, mine, public)), AESGCM(_derive(secret, job, public, mine))
 
     def code(self, context: Context, message: bytes) -> bytes:
         """What proves to the other one that this side sent a message."""
         sent, _ = self._agreed()
         nonce = next(self._numbers).to_bytes(_NONCE)
-        cover = Cipher(sent, GCM(nonce)).encryptor()
-        cover.authenticate_additional_data(context.statement())
-        cover.authenticate_additional_data(message)
-        cover.finalize()
-        return nonce + cover.tag
+        return nonce + sent.encrypt(nonce, b"", context.covered(message))
 
     def check(self, context: Context, message: bytes, code: bytes) -> None:
         """Refuse a message that the other one did not send."""
@@ -109,14 +104,11 @@ class Channel:
         try:
             if len(code) != _NONCE + _TAG:
                 raise InvalidTag
-            cover = Cipher(came, GCM(code[:_NONCE], code[_NONCE:])).decryptor()
-            cover.authenticate_additional_data(context.statement())
-            cover.authenticate_additional_data(message)
-            cover.finalize()
+            came.decrypt(code[:_NONCE], code[_NONCE:], context.covered(message))
         except InvalidTag as cause:
             raise WireError(f"{self.name} did not send this message for this site, job and phase.") from cause
 
-    def _agreed(self) -> tuple[AES, AES]:
+    def _agreed(self) -> tuple[AESGCM, AESGCM]:
         if self._keys is None:
             raise WireError(f"the message came without an introduction of {self.name}.")
         return self._keys
