@@ -157,7 +157,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
-def refuse_missing(column: Any, what: str, instead: str) -> None:
+def refuse_missing(column: object, what: str, instead: str) -> None:
     """Refuse a column of rows some of which have no `what`; `instead` says how to fill them in.
 
     >>> refuse_missing(["a", None], "label", "fill them in")
@@ -173,7 +173,7 @@ def refuse_missing(column: Any, what: str, instead: str) -> None:
         )
 
 
-def missing(values: Any) -> NDArray[np.bool_]:
+def missing(values: object) -> NDArray[np.bool_]:
     """Where entries are missing: None, NaN, or what pandas has in their place.
 
     >>> missing(["a", None, float("nan")]).tolist()

@@ -14,7 +14,7 @@ from fedlin.engines.checkpoint import write_whole
 
 LIMIT = "message-limit"  # in the server's folder: bytes
 LARGEST_FRAME = 256 << 20  # bytes that come at once, without a chance to look at them before
-_FIRST = 64 << 20  # bytes, until a run has told its own limit
+_FIRST = 64 << 20  # bytes, until a run has set its own limit
 _ROOM = 1 << 20  # bytes for signatures, certificates and what carries a message
 _OPEN = 2  # messages of one sender under way, in bytes
 _MOST = 1000  # messages of one sender that are remembered
@@ -64,7 +64,7 @@ class PartCounter:
             reason = f"it is longer than {limit:,} bytes"
         elif whole + others > _OPEN * limit:
             reason = f"more than {_OPEN * limit:,} bytes of its messages are under way"
-        if message and not final:  # what was dropped once is not taken up again, and takes no room
+        if message and not final:  # what was dropped once is not taken up again, and takes no memory
             known[message] = _Open(limit + 1 if reason else whole, now, dropped=reason is not None)
         while len(known) > _MOST:
             del known[next(iter(known))]
