@@ -1,9 +1,11 @@
 """What a round of a federation costs over each transport: `python -m benchmarks.federation [loopback ray ...]`.
 
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
-same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: messages signed,
-states and checkpoints on disk, audit trails. Calls and rounds are measured in turns, several times. Flower, in its
-simulation, has to be named: it needs an environment of its own (`make test-flower` makes one).
+same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: codes that prove
+who sent a message, states and checkpoints on disk, audit trails. There bare calls are those of FLARE as it is; "short
+calls" are without the lines of its debug log that fedlin shortens (`fedlin/transports/flare_log_lines.py`). Calls and
+rounds are measured in turns, several times. Flower, in its simulation, has to be named: it needs an environment of its
+own (`make test-flower` makes one).
 
 What was found over FLARE is kept in benchmarks/results, and stands in docs/operate.md.
 """
@@ -88,6 +90,7 @@ class Deployment(NamedTuple):
     audit: AuditTrail | None = None
     carried: Callable[[], float] = lambda: float("nan")  # bytes that have gone over the network so far
     worked: Callable[[], float] = lambda: float("nan")  # CPU seconds of all processes so far
+    short_calls: Callable[[bytes], object] | None = None  # bare calls whose log lines are short
 
 
 ALONE = Deployment()
@@ -109,6 +112,8 @@ def _measure_once(
         found[bare] = _median(lambda payload=payload: (calls(payload), calls(payload)), times)  # type: ignore[misc]
         found[f"{bare} carried"] = (deployment.carried() - carried) / times
         found[f"{bare} CPU"] = (deployment.worked() - worked) / times
+        if (short := deployment.short_calls) is not None:
+            found[f"{bare} short"] = _median(lambda payload=payload: (short(payload), short(payload)), times)  # type: ignore[misc]
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         # The first rounds compile; the opening one is sent in full whatever the compressor.
         costs: dict[int, tuple[float, float]] = {}
@@ -144,6 +149,7 @@ def _measure_once(
     for run, bare in BARE.items():
         for what in ("", " carried", " CPU"):
             found[f"{run}{what} over calls"] = found[f"{run}{what}"] / found[f"{bare}{what}"]
+        found[f"{run} over short calls"] = found[run] / found.get(f"{bare} short", float("nan"))
     return found
 
 
@@ -198,14 +204,16 @@ def cpu_seconds(federation: Path) -> float:
 
 
 def make_with_calls(name: str, folder: str, job: str) -> Handler:
-    """A site over FLARE that also answers bare calls, which nobody signed."""
+    """A site over FLARE that also answers bare calls, which come without a code."""
+    from fedlin.transports import flare_log_lines
     from fedlin.transports.flare import FlareClient
 
-    signed = FlareClient._answer
+    checked = FlareClient._answer
 
-    def answer(site: Any, caller: str, phase: str, payload: bytes, *proof: bytes) -> tuple[bytes, bytes, bytes]:
-        bare = phase == "calls/x"
-        return (payload, b"", b"") if bare else signed(site, caller, phase, payload, *proof)
+    def answer(site: Any, caller: str, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
+        # The first call of another kind still has the lines of those before.
+        (flare_log_lines.restore if phase == "calls/x" else flare_log_lines.shorten)()
+        return (payload, b"") if phase.startswith("calls/x") else checked(site, caller, phase, payload, code)
 
     FlareClient._answer = answer  # type: ignore[method-assign, assignment]
     own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder))
@@ -227,15 +235,16 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
 
     service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     port = service["servers"][0]["service"]["target"].rpartition(":")[2]
-    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is signed
+    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is checked
     found = measure(
         transport,
-        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b"", b""),
+        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b""),
         Deployment(
             Path(folder) / "runs",
             AuditTrail(Path(folder)),
             lambda: network_bytes(port),
             lambda: cpu_seconds(Path(folder).parent),
+            lambda payload: collab.clients(timeout=600.0).answer("calls/x short", payload, b""),
         ),
     )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
@@ -301,10 +310,14 @@ def table(found: dict[str, float]) -> str:
     """The table of the handbook."""
     if not found:
         return operate_page.UNMEASURED
-    head = "| entries | a round, ms | over FLARE's bare calls | CPU over theirs | bytes over theirs |"
-    rows = [head, "|---|---|---|---|---|"]
+    head = (
+        "| entries | a round, ms | over FLARE's bare calls | CPU over theirs | bytes over theirs "
+        "| over bare calls with short log lines |"
+    )
+    rows = [head, "|---|---|---|---|---|---|"]
     for run in BARE:
-        ratios = " | ".join(f"{found[f'{run}{what} over calls']:.2f}" for what in ("", " CPU", " carried"))
+        names = (*(f"{run}{what} over calls" for what in ("", " CPU", " carried")), f"{run} over short calls")
+        ratios = " | ".join(f"{found[name]:.2f}" for name in names)
         rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
     where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g}:"
     return "\n".join([where, "", *rows])

@@ -115,6 +115,24 @@ def test_a_long_trail_goes_on_in_another_file(tmp_path: Path, monkeypatch: pytes
     assert "the chain breaks" in problem(AuditTrail(tmp_path))
 
 
+def test_a_line_may_be_of_any_length(tmp_path: Path) -> None:
+    """Many sites with many metrics make a long one; whoever opens the trail anew goes on after it."""
+    for length in (10, 1 << 17, 10, 1 << 20):
+        AuditTrail(tmp_path).record("evaluation", metrics="m" * length)
+    AuditTrail(tmp_path).record("asked", round=1)
+    assert problem(AuditTrail(tmp_path)) == ""
+    assert [entry.number for entry in AuditTrail(tmp_path).entries()] == [1, 2, 3, 4, 5]
+
+
+def test_no_fact_takes_the_place_of_what_the_chain_is_read_by(tmp_path: Path) -> None:
+    """A metric may have any name."""
+    trail = AuditTrail(tmp_path)
+    for value in (0.5, 0.7):
+        trail.record("metrics", round=1, number=value, before=value, time=value)
+    assert problem(AuditTrail(tmp_path)) == ""
+    assert [entry.facts["round"] for entry in trail.entries()] == [1, 1]
+
+
 def test_a_line_cut_off_by_a_crash_stays_visible_and_what_follows_is_whole(trail: AuditTrail) -> None:
     with open(trail.path, "a") as file:
         file.write('{"number": 7, "ti')

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 TRAIL = "audit.jsonl"
 FIRST = "0" * 64  # what the first line holds in place of a hash
 _SIZE = 20 << 20  # bytes after which a new file is begun
-_TAIL = 1 << 16  # bytes in which the last line is looked for
+_TAIL = 1 << 16  # bytes in which the last line is looked for at first
 
 
 class Entry(NamedTuple):
@@ -48,7 +48,8 @@ class AuditTrail:
         with self._locked():
             size = self._size()
             number, before = self._last(size)
-            content = {"number": number + 1, "time": round(time.time(), 3), "event": event, **facts, "before": before}
+            own = {"number": number + 1, "time": round(time.time(), 3), "event": event}
+            content = {**own, **facts, **own, "before": before}  # no fact takes the place of what the chain is read by
             line = json.dumps(content, default=str).encode()
             if size > _SIZE:
                 self.path.rename(self.folder / f"audit-{number:012d}.jsonl")
@@ -109,8 +110,13 @@ class AuditTrail:
         if not files:
             return 0, FIRST
         with open(files[-1], "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = [line for line in file.read().split(b"\n") if line]
+            end, reach, lines = file.seek(0, os.SEEK_END), _TAIL, list[bytes]()
+            while len(lines) < 2:  # with one before it the last line is whole, however long it is
+                file.seek(max(0, end - reach))
+                lines = [line for line in file.read().split(b"\n") if line]
+                if reach >= end:
+                    break
+                reach *= 4
         try:
             return int(json.loads(lines[-1])["number"]), hashlib.sha256(lines[-1]).hexdigest()
         except (

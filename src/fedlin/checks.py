@@ -157,6 +157,19 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
+def printable(text: str, longest: int) -> str:
+    """What somebody else wrote, as one line that any screen and any file can show; cut short where it is long.
+
+    Characters that move a cursor, turn the direction of writing or end a line are written out: others than their author
+    read them, among lines that are not the author's.
+
+    >>> printable("all is well\\x1b[2J\\nnorth: done", 30)
+    'all is well\\\\x1b[2J\\\\nnorth: don...'
+    """
+    cut = text if len(text) <= longest else f"{text[:longest]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+
+
 def refuse_missing(column: object, what: str, instead: str) -> None:
     """Refuse a column of rows some of which have no `what`; `instead` says how to fill them in.
 

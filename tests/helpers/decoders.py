@@ -42,9 +42,10 @@ from fedlin.engines.federation.server_state import ServerCheckpoints
 from fedlin.engines.federation.site_preparation import _recipe
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
+from fedlin.transports.job_keys import Channel, JobKey
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.registrations import REGISTERED, read_registrations
-from fedlin.transports.signatures import JobSender, Sender
+from fedlin.transports.signatures import Sender, Signer
 
 CORPUS = Path(__file__).with_name("corpus.json")
 DIM = 3
@@ -135,8 +136,21 @@ def certificate(data: bytes) -> object:
     return None
 
 
+class _NoOne(Signer):
+    """Has no certificate."""
+
+    def __init__(self) -> None:
+        self.certificate = b""
+
+    def sign(self, statement: bytes) -> bytes:
+        return b""
+
+
+_OWN_KEY = JobKey(_NoOne(), "job")
+
+
 def introduction(data: bytes) -> object:
-    JobSender(b"", "server", "job").introduce(data)
+    Channel(b"", "server", _OWN_KEY).introduce(data)
     return None
 
 
@@ -162,7 +176,7 @@ def history(place: Path) -> object:
     return found.status(), found.curves()
 
 
-POINT = "036b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296"  # the base point of P-256
+PUBLIC = "09" + "00" * 31  # the base point of X25519
 TARGETS: dict[str, Callable[[bytes], object]] = {
     "site": site_handles,
     "task": task,
@@ -242,7 +256,7 @@ def seeds() -> Iterator[bytes]:
         "secret": [bytes(32)],
         "registered": [{"north": 1.0}],
         "message limit": [b"100"],
-        "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", POINT, "ab"])],
+        "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", PUBLIC, "ab"])],
     }
     for number, name in enumerate(NAMES):
         for content in right[name]:

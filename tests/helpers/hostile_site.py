@@ -100,14 +100,14 @@ def steal_gradient(forged: Any = None) -> list[float] | str:
 
 
 def ask(victim: Any, phase: str, payload: bytes) -> bytes:
-    """What the victim answers; it may want a signature, and has to do without."""
+    """What the victim answers; it may want a code, and has to do without."""
     call = victim(timeout=WAIT)
     try:
         reply = call.answer(phase, payload)
     except CollabCallError as error:
         if "missing" not in str(error):
             raise
-        reply = call.answer(phase, payload, b"no signature", b"")
+        reply = call.answer(phase, payload, b"no code")
     return bytes(reply if isinstance(reply, bytes) else reply[0])
 
 

@@ -127,10 +127,21 @@ def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
     long = 2 << 20
     assert not filtered.passes("south", "south.job", "server.job", long)
     chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
-    assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, **chunk)
-    assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
-    assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, **chunk)
+    assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, SEQUENCE=0, **chunk)
+    assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=0, **chunk)
+    assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=1, **chunk)
     assert filtered.passes("north", "north.job", "server.job", 10, DATA_TYPE=StreamDataType.ACK, STREAM_ID=7)
+    for number in (None, "1", -1):
+        assert not filtered.passes("north", "north.job", "server.job", 10, SEQUENCE=number, **chunk)
+
+
+def test_every_process_of_a_site_counts_its_messages_by_itself(filtered: Filtered) -> None:
+    """And a part that comes again once the message is whole is dropped without a word."""
+    chunk: dict[str, Any] = {"STREAM_ID": 7, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL}
+    assert filtered.passes("south", "south", "server", 10, **chunk)
+    assert filtered.passes("south", "south.job", "server.job", 10, **chunk)
+    assert not filtered.passes("south", "south.job", "server.job", 10, **chunk)
+    assert not (filtered.kit / "audit.jsonl").exists()
 
 
 def test_the_same_is_told_once_a_minute(filtered: Filtered) -> None:
@@ -138,3 +149,21 @@ def test_the_same_is_told_once_a_minute(filtered: Filtered) -> None:
     for _ in range(1000):
         filtered.passes("south", "south.job", "north.job")
     assert len(filtered.reasons()) == 1
+
+
+def test_a_sender_who_finds_ever_other_names_fills_no_disk(filtered: Filtered) -> None:
+    """Nor with long ones, nor with what a screen would take for more than a name."""
+    for number in range(1000):
+        assert not filtered.passes("south", "south.job", f"north.{number}\x1b[2J" + 10_000 * "n")
+    reasons = filtered.reasons()
+    assert 1 <= len(reasons) <= 10
+    assert all(len(reason) < 300 and reason.isprintable() for reason in reasons)
+    assert not filtered.passes("north", "north.job", "south.job")  # what others do is told all the same
+    assert len(filtered.reasons()) == len(reasons) + 1
+
+
+def test_a_length_that_is_no_number_is_refused(filtered: Filtered) -> None:
+    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
+    for size in ("long", [1], {"a": 1}, 1e400):
+        assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=size, **chunk)
+    assert filtered.reasons() == ["it does not say how long it is"]

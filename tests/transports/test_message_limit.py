@@ -1,17 +1,20 @@
 """A message that is too long is dropped while it arrives, and its sender's other messages are not."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedlin.transports.message_limit import LIMIT, PartCounter, read_limit, write_limit
+from fedlin.transports.message_limit import AGAIN, LIMIT, Part, PartCounter, read_limit, write_limit
 
 TOO_LONG, TOO_MUCH = "it is longer than 1,000 bytes", "more than 2,000 bytes of its messages are under way"
 
 
-def part(counter: PartCounter, length: int, message: str = "1", sender: str = "south", **says: int) -> str | None:
-    declared, final = says.get("declared", 0), bool(says.get("final", False))
-    return counter.check(sender, message, length, declared=declared, final=final, limit=1000)
+def part(counter: PartCounter, length: int, message: str = "1", sender: str = "south", **says: Any) -> str | None:
+    return counter.check(sender, Part(length, message, **{"final": False, **says}), limit=1000)
 
 
 @pytest.mark.parametrize("message", ["", "1"])
@@ -24,18 +27,60 @@ def test_what_a_message_says_of_its_length_is_believed_where_it_is_too_long(mess
 def test_parts_are_counted_whatever_they_say() -> None:
     """A message that was dropped stays dropped; the sender's other messages and other senders' go on."""
     counter = PartCounter()
-    assert [part(counter, 400, declared=10) for _ in range(5)] == [None, None, TOO_LONG, TOO_LONG, TOO_LONG]
-    assert part(counter, 1000, "2", final=1) is None
+    answers = [part(counter, 400, number=number, declared=10) for number in range(5)]
+    assert answers == [None, None, TOO_LONG, TOO_LONG, TOO_LONG]
+    assert part(counter, 1000, "2", final=True) is None
     assert part(counter, 1000, sender="north") is None
-    assert part(counter, 1, final=1) == TOO_LONG
-    assert part(counter, 400) is None  # a new message under a name that is over
+    assert part(counter, 1, number=5, final=True) == TOO_LONG
+    assert [part(counter, 0, "empty", number=number) for number in range(20)].count(None) == 1 + 1000 // 64
+
+
+def test_parts_come_in_any_order_and_again() -> None:
+    """A message of three parts, in every order and each of them twice, a hundred messages: none is dropped."""
+    counter, orders = PartCounter(), list(permutations(range(3)))
+    for message in range(100):
+        for number in orders[message % len(orders)]:
+            says = {"number": number, "final": number == 2}
+            assert part(counter, 250, str(message), **says) is None
+            assert part(counter, 250, str(message), **says) in (None, AGAIN)  # AGAIN once the message is whole
+        assert part(counter, 250, str(message)) == AGAIN
+    assert part(counter, 1000, "next") is None
+
+
+def test_several_threads_count_the_parts_of_one_sender() -> None:
+    """As FLARE hands them over: none is lost and none stays behind, or honest messages would be dropped in the end."""
+    counter = PartCounter()
+    parts = [(str(message), number) for message in range(400) for number in range(4)]
+
+    def check(one: tuple[str, int]) -> str | None:
+        message, number = one
+        return counter.check("south", Part(200, message, number, number == 3), 10_000)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert set(threads.map(check, parts)) == {None}
+    finally:
+        sys.setswitchinterval(interval)
+    assert part(counter, 1000, "next", final=True) is None
+    assert not counter._open["south"]
+
+
+def test_what_came_whole_is_not_let_on_again() -> None:
+    """Else a sender could leave as many parts of it with the receiver as it likes."""
+    counter = PartCounter()
+    for message in range(50):
+        assert part(counter, 500, str(message)) is None
+        assert part(counter, 400, str(message), number=1, final=True) is None
+    assert {part(counter, 500, str(message)) for message in range(50)} == {AGAIN}
 
 
 def test_many_messages_at_once_have_two_whole_ones_room() -> None:
     counter = PartCounter()
-    found = [part(counter, 900, str(number)) for number in range(4)]
-    assert found == [None, None, TOO_MUCH, TOO_MUCH]
-    assert part(counter, 50, "0", final=1) is None
+    answers = [part(counter, 900, str(number)) for number in range(4)]
+    assert answers == [None, None, TOO_MUCH, TOO_MUCH]
+    assert part(counter, 30, "0", number=1, final=True) is None
     assert part(counter, 900, "5") is None
 
 
@@ -52,6 +97,19 @@ def test_a_sender_cannot_fill_the_memory_with_names() -> None:
     for number in range(3000):
         part(counter, 1001, str(number))
     assert sum(map(len, counter._open.values())) <= 1000
+
+
+def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty() -> None:
+    """Else a sender could have as much again under way, and again."""
+    counter, held = PartCounter(), 0
+    for turn in range(4):
+        held += 900 * (part(counter, 900, f"long {turn}") is None)
+        for number in range(1001):
+            part(counter, 0, f"empty {turn} {number}")
+    assert held <= 2000
+    assert part(counter, 0, "new") == "more than 1,000 of its messages are under way"
+    assert part(counter, 10, "long 0", number=1, final=True) is None
+    assert part(counter, 1000, "new", sender="north") is None
 
 
 def test_the_limit_is_that_of_the_latest_run(tmp_path: Path) -> None:

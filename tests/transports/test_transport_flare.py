@@ -19,7 +19,8 @@ from fedlin.deploy.flare.kits import Place, write_kits
 from fedlin.errors import WireError
 from fedlin.transports import flare
 from fedlin.transports.flare import FlareClient, FlareTransport
-from fedlin.transports.signatures import Context, JobSender, JobSigner, Sender, Signer
+from fedlin.transports.job_keys import Channel, Context, JobKey
+from fedlin.transports.signatures import Sender, Signer
 
 NAMES = ("a", "b", "c")
 JOB = "job-1"
@@ -34,9 +35,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return made
 
 
-def job_signer(authority: Authority, name: str, role: str, job: str = JOB) -> JobSigner:
+def job_key(authority: Authority, name: str, role: str, job: str = JOB) -> JobKey:
     """A participant's, in a job."""
-    return JobSigner(Signer(authority.folder.parent / name / "startup", role), job)
+    return JobKey(Signer(authority.folder.parent / name / "startup", role), job)
+
+
+def introduced(authority: Authority, site: "Site", job: str = JOB) -> Channel:
+    """The server's channel to a site that it has introduced itself to."""
+    key = job_key(authority, "host", "server", job)
+    channel = Channel(authority.root, site.name, key)
+    channel.introduce(site.introduce(key.introduction))
+    return channel
 
 
 class Site:
@@ -52,7 +61,11 @@ class Site:
     def __call__(self, timeout: float) -> "Site":
         return self
 
-    def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
+    def introduce(self, introduction: bytes) -> bytes:
+        with here(self.name, self.kit, self.caller):
+            return self.client.introduce(introduction)
+
+    def answer(self, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
         self.calls.append(phase)
         if phase == "frozen" and self.name == "a":
             self.frozen.wait(60)
@@ -61,7 +74,7 @@ class Site:
         if phase == "abort" and self.name == "c":
             raise RunAborted("over")
         with here(self.name, self.kit, self.caller):
-            return self.client.answer(phase, payload, signature, introduction)
+            return self.client.answer(phase, payload, code)
 
 
 class here:  # noqa: N801 - a context manager
@@ -101,8 +114,7 @@ def sites(authority: Authority) -> dict[str, Site]:
 
 @pytest.fixture
 def transport(sites: dict[str, Site], authority: Authority) -> Iterator[FlareTransport]:
-    signer = job_signer(authority, "host", "server")
-    carrier = FlareTransport(list(sites.values()), signer, authority.root, JOB)
+    carrier = FlareTransport(list(sites.values()), job_key(authority, "host", "server"), authority.root)
     yield carrier
     for site in sites.values():
         site.frozen.set()
@@ -117,7 +129,7 @@ def test_messages_arrive(transport: FlareTransport) -> None:
 
 
 def test_who_is_late_fails_or_is_unknown_is_absent_and_told(transport: FlareTransport, sites: dict[str, Site]) -> None:
-    transport.exchange("x", b"", NAMES, 60)  # certificates are exchanged
+    transport.exchange("x", b"", NAMES, 60)  # the two introduce themselves
     assert transport.exchange("frozen", b"", NAMES, 2) == {"b": b"b", "c": b"c"}
     assert transport.failures == {"a": "no answer within 2 s"}
     assert transport.exchange("x", b"", NAMES, 60, lambda replies: len(replies) == 2).keys() == {"b", "c"}
@@ -153,47 +165,73 @@ def test_an_aborted_job_is_over(transport: FlareTransport) -> None:
 def test_a_site_answers_the_server_alone(
     transport: FlareTransport, sites: dict[str, Site], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a site by its own name, nor one that FLARE takes for the server: the signature is missing or wrong."""
-    victim, other = sites["a"], job_signer(authority, "b", "client")
-    own = other.sign(Context(JOB, "a", "x"), b"1")
+    """Neither a site by its own name, nor one that FLARE takes for the server: the code is missing or wrong."""
+    victim, other = sites["a"], job_key(authority, "b", "client")
+    between = Channel(authority.root, "c", other)  # b's codes, under whatever keys it has agreed on
+    between.introduce(job_key(authority, "c", "client").introduction)
+    own = between.code(Context(JOB, "a", "x"), b"1")
     victim.caller = "b"
-    assert victim.answer("x", b"1", own, other.introduction) == (b"", b"", b"")
-    assert "refused a call in the name of b" in caplog.text
+    server = job_key(authority, "host", "server").introduction
+    assert victim.introduce(server) == b""  # what b was shown of the server
+    assert victim.answer("x", b"1", own) == (b"", b"")
+    assert "refused a call in the name of 'b'" in caplog.text
     victim.caller = "server"
     for introduction in (b"", other.introduction, b"no introduction"):
-        assert victim.answer("x", b"1", own, introduction) == (b"", b"", b"")
+        assert victim.introduce(introduction) == b""
+        assert victim.answer("x", b"1", own) == (b"", b"")
     assert "the certificate is in the name of ['b'], and host was expected" in caplog.text
     transport.exchange("x", b"1", NAMES, 60)  # the server has introduced itself, and still
-    assert victim.answer("x", b"1", own, b"") == (b"", b"", b"")
-    assert "host did not sign this message" in caplog.text
+    for code in (own, b"", bytes(28)):
+        assert victim.answer("x", b"1", code) == (b"", b"")
+    assert "host did not send this message" in caplog.text
 
 
 def test_a_message_of_the_server_serves_for_nothing_else(sites: dict[str, Site], authority: Authority) -> None:
-    server = job_signer(authority, "host", "server")
-    signature = server.sign(Context(JOB, "a", "x"), b"1")
-    assert sites["a"].answer("x", b"1", signature, server.introduction)[0] == b"a1"
-    assert sites["b"].answer("x", b"1", signature, server.introduction)[0] == b""  # another site
-    assert sites["a"].answer("y", b"1", signature, b"")[0] == b""  # another phase
-    assert sites["a"].answer("x", b"2", signature, b"")[0] == b""  # other bytes
-    former = server.sign(Context("job-0", "a", "x"), b"1")
-    assert sites["a"].answer("x", b"1", former, b"")[0] == b""  # another job
+    site, other = sites["a"], sites["b"]
+    channel = introduced(authority, site)
+    introduced(authority, other)
+    code = channel.code(Context(JOB, "a", "x"), b"1")
+    assert site.answer("x", b"1", code)[0] == b"a1"
+    assert other.answer("x", b"1", code)[0] == b""  # another site
+    assert site.answer("y", b"1", code)[0] == b""  # another phase
+    assert site.answer("x", b"2", code)[0] == b""  # other bytes
+    former = channel.code(Context("job-0", "a", "x"), b"1")
+    assert site.answer("x", b"1", former)[0] == b""  # another job
+    reply, back = site.answer("x", b"1", channel.code(Context(JOB, "a", "x"), b"1"))
+    assert site.answer("x", reply, back)[0] == b""  # the site's own words
+
+
+def test_a_site_is_told_nothing_but_by_its_own_keys(sites: dict[str, Site], authority: Authority) -> None:
+    """Two sites that the same server speaks with have codes of different keys, each way."""
+    key = job_key(authority, "host", "server")
+    channels = {name: Channel(authority.root, name, key) for name in ("a", "b")}
+    for name, channel in channels.items():
+        channel.introduce(sites[name].introduce(key.introduction))
+    context = Context(JOB, "a", "x")
+    with pytest.raises(WireError, match="a did not send this message"):
+        channels["a"].check(context, b"1", channels["a"].code(context, b"1"))  # what it sent itself
+    assert sites["a"].answer("x", b"1", channels["b"].code(context, b"1"))[0] == b""
+    codes = [channels["a"].code(context, b"1") for _ in range(100)]
+    assert len({code[:12] for code in codes}) == 100  # no number is used twice
 
 
 def test_a_reply_of_another_site_is_not_taken(
     transport: FlareTransport, sites: dict[str, Site], authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever answers in a site's place has neither its certificate nor, later, its key."""
+    other = job_key(authority, "b", "client")
+    channel = Channel(authority.root, "host", other)
+    channel.introduce(job_key(authority, "host", "server").introduction)
 
-    other = job_signer(authority, "b", "client")
+    def forged(phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
+        return b"b1", channel.code(Context(JOB, "a", phase, code), b"b1")
 
-    def forged(phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
-        return b"b1", other.sign(Context(JOB, "a", phase, signature), b"b1"), other.introduction
-
-    for told in ("the certificate is in the name of ['b']", "a did not sign this message"):
+    for why in ("the certificate is in the name of ['b']", "a did not send this message"):
         with monkeypatch.context() as patch:
+            patch.setattr(sites["a"], "introduce", lambda introduction: other.introduction)
             patch.setattr(sites["a"], "answer", forged)
             assert transport.exchange("x", b"1", ["a"], 60) == {}
-            assert told in transport.failures["a"]
+            assert why in transport.failures["a"]
         assert transport.exchange("x", b"1", ["a"], 60) == {"a": b"a1"}
 
 
@@ -203,8 +241,11 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
     sender = Sender(authority.root, "host")
     with pytest.raises(WireError, match="came without a certificate of host"):
         sender.signed(b"", b"")
+    channel = Channel(authority.root, "host", job_key(authority, "a", "client"))
     with pytest.raises(WireError, match="came without an introduction of host"):
-        JobSender(authority.root, "host", JOB).check(Context(JOB, "a", "x"), b"", b"")
+        channel.check(Context(JOB, "a", "x"), b"", b"")
+    with pytest.raises(WireError, match="came without an introduction of host"):
+        channel.code(Context(JOB, "a", "x"), b"")
     key, long_ago = make_key()[0].public_key(), datetime.now(UTC) - timedelta(days=40)
     for certificate, told in (
         (authority.issue("host", key, start=long_ago, days=30), "is valid from"),
@@ -217,22 +258,23 @@ def test_a_certificate_that_is_over_or_of_another_authority_introduces_nobody(
 
 def test_a_key_is_good_in_the_job_it_was_made_for(authority: Authority) -> None:
     """Neither in another job nor beside another certificate, and what cannot be read introduces nobody."""
-    good, former = (job_signer(authority, "host", "server", job).introduction for job in (JOB, "job-0"))
-    certificate, point, voucher = json.loads(good)
-    _, other_point, _ = json.loads(job_signer(authority, "b", "client").introduction)
-    sender = JobSender(authority.root, "host", JOB)
-    for told, introduction in (
+    good, former = (job_key(authority, "host", "server", job).introduction for job in (JOB, "job-0"))
+    certificate, public, voucher = json.loads(good)
+    _, other_public, _ = json.loads(job_key(authority, "b", "client").introduction)
+    channel = Channel(authority.root, "host", job_key(authority, "a", "client"))
+    for why, introduction in (
         ("does not vouch", former),
-        ("does not vouch", json.dumps([certificate, other_point, voucher]).encode()),
-        ("no introduction", json.dumps([certificate, "02" + "ff" * 32, voucher]).encode()),
-        ("no introduction", json.dumps([certificate, point]).encode()),
+        ("does not vouch", json.dumps([certificate, other_public, voucher]).encode()),
+        ("no introduction", json.dumps([certificate, "00" * 32, voucher]).encode()),  # all would agree on nothing
+        ("no introduction", json.dumps([certificate, public[:-2], voucher]).encode()),
+        ("no introduction", json.dumps([certificate, public]).encode()),
         ("no introduction", certificate.encode()),
     ):
-        with pytest.raises(WireError, match=told):
-            sender.introduce(introduction)
-        assert not sender.known
-    sender.introduce(good)
-    assert sender.known
+        with pytest.raises(WireError, match=why):
+            channel.introduce(introduction)
+        assert not channel.open
+    channel.introduce(good)
+    assert channel.open
 
 
 def test_no_exception_leaves_a_site(
@@ -242,9 +284,8 @@ def test_no_exception_leaves_a_site(
         raise ValueError("patient 4711")
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server = job_signer(authority, "host", "server")
-    signature = server.sign(Context(JOB, "a", "x"), b"1")
-    assert sites["a"].answer("x", b"1", signature, server.introduction) == (b"", b"", b"")
+    channel = introduced(authority, sites["a"])
+    assert sites["a"].answer("x", b"1", channel.code(Context(JOB, "a", "x"), b"1")) == (b"", b"")
     assert "patient 4711" in caplog.text  # in its own log
 
 
@@ -265,9 +306,9 @@ def test_a_client_answers_one_message_at_a_time(
         return answer
 
     monkeypatch.setattr(flare, "_program", lambda: make)
-    server, found = job_signer(authority, "host", "server"), []
-    message = (b"", server.sign(Context(JOB, "a", "x"), b""), server.introduction)
-    threads = [threading.Thread(target=lambda: found.append(sites["a"].answer("x", *message)[0])) for _ in range(4)]
+    found: list[bytes] = []
+    code = introduced(authority, sites["a"]).code(Context(JOB, "a", "x"), b"")
+    threads = [threading.Thread(target=lambda: found.append(sites["a"].answer("x", b"", code)[0])) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

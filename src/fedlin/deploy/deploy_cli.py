@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -58,8 +59,11 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     with cli_errors():
         if not folder.is_dir():
             Project.read(folder)
-        with locked(folder):
+        with ExitStack() as held:
+            held.enter_context(locked(folder))
             project = Project.read(folder, run=name, after=after)
+            for kit in (project.server, *map(project.site, project.sites)) if local else ():
+                held.enter_context(locked(kit))  # what `join` runs there would be ended, and started again
             try:
                 end = LocalFederation(project).run(say=typer.echo) if local else attend(project, typer.echo)
             except KeyboardInterrupt:
@@ -181,14 +185,18 @@ def readmit(
     from fedlin.audit import AuditTrail
     from fedlin.deploy.kit_folders import server_folder
     from fedlin.deploy.runs import STATE, present_run
-    from fedlin.engines.checkpoint import write_whole
-    from fedlin.engines.federation.membership import READMIT
+    from fedlin.deploy.status import read_status
+    from fedlin.engines.federation.membership import ask_readmission
 
     with cli_errors():
-        state = present_run(server_folder(server)) / STATE
-        if not state.is_dir():
-            raise typer.BadParameter(f"{state} is not there: no run has begun.")
-        write_whole(state / READMIT, json.dumps([site]).encode(), mode=0o600)
+        run = present_run(server_folder(server))
+        if not (run / STATE).is_dir():
+            raise typer.BadParameter(f"{run / STATE} is not there: no run has begun.")
+        states = {row.name: row.state for row in read_status(run).sites}
+        if not states.get(site, "").startswith("quarantined"):
+            of_whom = ", ".join(name for name, state in states.items() if state.startswith("quarantined")) or "nobody"
+            raise DeployError(f"{site!r} is not kept out of this run, and {of_whom} is: there is nothing to do.")
+        ask_readmission(run / STATE, site)
         AuditTrail(server_folder(server)).record("readmission asked for", site=site)
     typer.echo(f"{site} is let in at the next round.")
 

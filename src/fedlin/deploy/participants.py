@@ -26,6 +26,11 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
     check_names([*project.sites, name], place.host)
     if project.site(name).exists():
         raise DeployError(f"{project.site(name)} is there already, of a site that was removed: move it away.")
+    if (folder / AUTHORITY / ISSUED / f"{name}.crt").exists():
+        raise DeployError(
+            f"{name!r} was a site before, and whoever has its former key would take part again: give the new one "
+            f"another name, or put the line of {name} back into [sites] if it is the same one."
+        )
     settings = tomlkit.parse((folder / NAME).read_text(encoding="utf-8"))
     sites = settings["sites"]
     first = sites[project.sites[0]]
@@ -35,7 +40,7 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
     with private_files():
         write_kits(folder, Authority(folder / AUTHORITY), place, {name: f"sites/{name}"}, keys=keys)
         write_site_files(project.site(name), name, len(project.sites))
-        (folder / NAME).write_text(tomlkit.dumps(settings), encoding="utf-8")
+        write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
         AuditTrail(folder).record("site added", site=name)
         return Project.read(folder)
 
@@ -49,7 +54,7 @@ def remove_site(folder: Path, name: str) -> Project:
         raise DeployError(f"{name} is the only site of {folder}: add another one first.")
     settings = tomlkit.parse((folder / NAME).read_text(encoding="utf-8"))
     settings["sites"].remove(name)
-    (folder / NAME).write_text(tomlkit.dumps(settings), encoding="utf-8")
+    write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
     AuditTrail(folder).record("site removed", site=name)
     return Project.read(folder)
 

@@ -30,6 +30,7 @@ from fedlin.deploy.settings import NAME, parse_settings, read_tables
 from fedlin.deploy.site_settings import SITE
 from fedlin.deploy.site_template import START, client_text, settings_text, site_text
 from fedlin.deploy.starting_model import read_start
+from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError, FedLinError
 
 AUTHORITY = "authority"
@@ -91,8 +92,9 @@ class Project:
             files[settings.start] = (folder / settings.start).read_bytes()
         for part in (project.server, *map(project.site, project.sites)):  # who has settings of its own means these
             if (part / NAME).is_file():
-                (part / NAME).write_bytes(files[NAME])
-        write_job(project.job, len(project.sites), project.needed, files)
+                write_whole(part / NAME, files[NAME], mode=0o600)
+        with private_files():
+            write_job(project.job, len(project.sites), project.needed, files)
         return project
 
 

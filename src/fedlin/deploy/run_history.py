@@ -10,6 +10,7 @@ from fedlin.engines.federation.round_log import LOG, is_log_line, parse_lines
 
 T = TypeVar("T")
 POINTS = 400  # of a curve, at most
+METRICS = 32  # that have a curve, the latest: a site may name others every time
 _RECENT = 1000  # rounds that rows of sites tell of
 Curve = dict[str, Any]  # its title, whether its axis is logarithmic, and a line of [round, value] for each name
 
@@ -62,7 +63,8 @@ class RunHistory:
         ]
         evaluations = [event for event in self.events if event["event"] == "evaluation"]
         latest = {event["round"]: event for event in evaluations}  # a round that was repeated counts once
-        for metric in dict.fromkeys(name for event in evaluations for name in event["mean"]):
+        lately = dict.fromkeys(name for event in reversed(evaluations) for name in event["mean"])
+        for metric in sorted(list(lately)[:METRICS]):
             names = dict.fromkeys(site for event in evaluations for site in event["sites"])
             lines_of = {"mean": [(number, evaluation["mean"].get(metric)) for number, evaluation in latest.items()]}
             for site in names:

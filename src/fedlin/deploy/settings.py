@@ -20,6 +20,7 @@ from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments import build_method
 from fedlin.experiments.check_config import checked
 from fedlin.experiments.config import Count, Nonnegative, Positive, RecipeConfig, Section, Seed, TomlTable
+from fedlin.experiments.own_code import is_own
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
@@ -206,6 +207,11 @@ def _algorithm(table: TomlTable) -> Method:
     name, arguments = table.get("name"), {key: value for key, value in table.items() if key != "name"}
     if not isinstance(name, str):
         raise DeployError(f"algorithm.name = {name!r} is not allowed: give the name of a method as text.")
+    if is_own(name):  # whoever sends a job would run code at the sites
+        raise DeployError(
+            f"algorithm.name = {name!r} is not allowed: the settings of a federation name no code, and its methods are "
+            "fedlin's own."
+        )
     try:
         return build_method.algorithm(name, arguments, besides=("name",))
     except FedLinError as error:

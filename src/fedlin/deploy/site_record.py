@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlin.checks import LONGEST, printable
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.site_settings import read_limits
 from fedlin.deploy.status import process_runs
@@ -49,7 +50,8 @@ class SiteRecorder:
         header, rest = wire.read_message(reply, own=True)
         refused = header.kind == Kind.REFUSED
         news = refused or header.run.hex() != record.run
-        record.run, record.round, record.phase, record.time = header.run.hex(), header.round, phase, now
+        record.run, record.round, record.time = header.run.hex(), header.round, now
+        record.phase = printable(phase, LONGEST)
         record.answered += not refused
         record.refused += refused
         if refused:
@@ -73,17 +75,14 @@ def read_record(kit: Path) -> SiteRecord | None:
 def site_status(kit: Path) -> dict[str, Any]:
     """A site's view: what it was asked, whether its job runs, what its limits are and what is spent of them."""
     record = read_record(kit)
-    ledger = kit / STATE / LEDGER
+    path = kit / STATE / LEDGER
+    ledger = Ledger(path.parent) if path.is_file() else None  # refused where it is damaged
+    limits = read_limits(kit)
+    spent = 0.0 if ledger is None else ledger.spent
     return {
         "record": None if record is None else asdict(record),
         "job runs": record is not None and process_runs(record.process, record.started),
-        "limits": {name: value for name, value in asdict(read_limits(kit)).items() if value is not None},
-        "ledger": json.loads(ledger.read_text(encoding="utf-8")) if ledger.is_file() else None,
-        "privacy spent": _spent(kit),
+        "limits": {name: value for name, value in asdict(limits).items() if value is not None},
+        "ledger": None if ledger is None else {"run": (ledger.run or b"").hex(), "spent": ledger.spent},
+        "privacy spent": None if limits.epsilon is None else spent_epsilon(spent, limits.delta),  # ε of all uploads
     }
-
-
-def _spent(kit: Path) -> float | None:
-    """ε of all uploads so far, where the site has a privacy budget."""
-    limits = read_limits(kit)
-    return None if limits.epsilon is None else spent_epsilon(Ledger(kit / STATE).spent, limits.delta)

@@ -13,6 +13,7 @@ from fedlin.errors import DeployError, FedLinError
 from fedlin.experiments.config import Count, Positive, Section
 
 SITE = "site.toml"
+_found: set[Path] = set()  # what was there while this process ran
 Names = Annotated[list[str], Field(description='a list of names, such as ["fedlin"]')]
 
 
@@ -31,12 +32,15 @@ class LimitsConfig(Section):
 
 
 def read_limits(kit: Path) -> Limits:
-    """The limits in a site's folder as they are now; those of fedlin where it has no file."""
+    """The limits in a site's folder as they are now; those of fedlin where it never had a file."""
     path = kit / SITE
     try:
         stat = path.stat()
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if path in _found:  # a file that is moved away must not lift what its owner has set
+            raise DeployError(f"{path} is gone, and with it this site's limits: put it back.") from error
         return _read_limits(path, None)
+    _found.add(path)
     return _read_limits(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
 
 

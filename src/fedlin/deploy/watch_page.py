@@ -5,6 +5,7 @@ a key that lies in the folder, readable by its owner, and is answered under the 
 """
 
 import json
+import re
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,9 @@ from fedlin.errors import DeployError, FedLinError
 
 HOST = "127.0.0.1"
 KEY = ".watch-key"
+_RANDOM = 16  # bytes of a key
+_WHOLE = re.compile(r"[\w-]{22,}", re.ASCII)
+_SECONDS = 10.0  # that a connection may say nothing
 _PAGE = Path(__file__).with_name("watch.html")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 _HEADERS = {
@@ -55,13 +59,17 @@ class WatchServer:
 
 def _key(folder: Path) -> str:
     path = folder / KEY
-    if not path.is_file():
-        write_whole(path, token_urlsafe(16).encode(), mode=0o600)
-    return path.read_text(encoding="ascii")
+    key = path.read_text(encoding="ascii", errors="replace") if path.is_file() else ""
+    if not _WHOLE.fullmatch(key):  # a file that was cut off would be a key that others can guess
+        key = token_urlsafe(_RANDOM)
+        write_whole(path, key.encode(), mode=0o600)
+    return key
 
 
 class _Request(BaseHTTPRequestHandler):
     """The page, what it shows as JSON, and the metrics; nothing else."""
+
+    timeout = _SECONDS  # any user of the machine can open connections, each of which has a thread
 
     def __init__(self, view: RunView | SiteView, key: str, *arguments: object) -> None:
         self._view = view

@@ -3,7 +3,7 @@
 The two classes at the end are the components of a FLARE job. A job brings no code and names none: what to run is the
 choice of whoever starts the process, in its environment, as an entry point "package.module:function". Payloads are
 bytes, since FLARE sends arrays in transactions of their own, which are slower and outlast the timeout of a client that
-died. Requests and replies are signed, and a site answers the server of its federation alone.
+died. Requests and replies have codes that prove who sent them, and a site answers the server of its federation alone.
 """
 
 import json
@@ -28,12 +28,15 @@ except ModuleNotFoundError as cause:
 
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
-from fedlin.transports.signatures import Context, JobSender, JobSigner, Signer
+from fedlin.transports import flare_log_lines
+from fedlin.transports.job_keys import Channel, Context, JobKey
+from fedlin.transports.signatures import Signer
 from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
 
 # At the start of a job FLARE imports PyTorch where it is installed, to be able to send tensors. Messages here are
 # bytes, and a second of every process is much where there are many.
 sys.modules.setdefault("nvflare.app_opt.pt.decomposers", None)  # type: ignore[arg-type] # which means: not there
+flare_log_lines.shorten()
 
 F = TypeVar("F", bound=Callable[..., Any])
 _publish: Callable[[F], F] = collab.publish
@@ -44,7 +47,7 @@ LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all
 _LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
 _CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
 _QUESTIONS = 4.0  # a second for tasks, of all sites together: there are none, since calls are pushed
-_NOTHING = (b"", b"", b"")  # the reply to who may not ask, and to what cannot be answered
+_NOTHING = (b"", b"")  # the reply to who may not ask, and to what cannot be answered
 _log = logging.getLogger(__name__)
 
 
@@ -63,17 +66,15 @@ class FlareTransport:
 
     Args:
         proxies: FLARE's proxies of the sites.
-        signer: The server's key of this job.
+        key: The server's key of this job.
         root: The certificate of the federation's authority, as PEM.
-        job: FLARE's id of this job.
     """
 
-    def __init__(self, proxies: Sequence[Any], signer: JobSigner, root: bytes, job: str) -> None:
+    def __init__(self, proxies: Sequence[Any], key: JobKey, root: bytes) -> None:
         self.failures: dict[str, str] = {}  # why who was asked last did not answer
         self._sites = {proxy.name: proxy for proxy in proxies}
-        self._senders = {name: JobSender(root, name, job) for name in self._sites}
-        self._signer = signer
-        self._job = job
+        self._channels = {name: Channel(root, name, key) for name in self._sites}
+        self._key = key
         lock = threading.Lock()
         self._changed = threading.Condition(lock)  # a site has answered or failed
         self._asked = {name: threading.Condition(lock) for name in self._sites}  # a site's thread has something to do
@@ -156,17 +157,15 @@ class FlareTransport:
                 self._changed.notify()
 
     def _call(self, name: str, request: _Request) -> bytes:
-        sender, context = self._senders[name], Context(self._job, name, request.phase)
-        signature = self._signer.sign(context, request.payload)
-        # A site that has not introduced itself does not know the server either.
-        introduction = b"" if sender.known else self._signer.introduction
-        call = self._sites[name](timeout=request.timeout)
-        reply, reply_signature, shown = call.answer(request.phase, bytes(request.payload), signature, introduction)
+        channel, context = self._channels[name], Context(self._key.job, name, request.phase)
+        site = self._sites[name](timeout=request.timeout)
+        if not channel.open:
+            channel.introduce(site.introduce(self._key.introduction))
+        code = channel.code(context, request.payload)
+        reply, reply_code = site.answer(request.phase, bytes(request.payload), code)
         if not reply:
             raise WireError(f"{name} refused the call; its own log tells why.")
-        if not sender.known:
-            sender.introduce(shown)
-        sender.check(context._replace(request=signature), reply, reply_signature)
+        channel.check(context._replace(request=code), reply, reply_code)
         assert isinstance(reply, bytes)
         return reply
 
@@ -220,8 +219,8 @@ class FlareServer:
         _register_status(kit)
         _quieten(len(collab.clients))
         startup = kit / "startup"
-        signer = JobSigner(Signer(startup, "server"), job)
-        transport = FlareTransport(collab.clients, signer, (startup / "rootCA.pem").read_bytes(), job)
+        key = JobKey(Signer(startup, "server"), job)
+        transport = FlareTransport(collab.clients, key, (startup / "rootCA.pem").read_bytes())
         try:
             _program()(transport, str(kit), _sent(job))
         finally:
@@ -234,8 +233,8 @@ class _Site(NamedTuple):
     name: str
     kit: Path
     job: str
-    server: JobSender
-    signer: JobSigner
+    key: JobKey
+    server: Channel
 
 
 class FlareClient:
@@ -247,49 +246,70 @@ class FlareClient:
         self._own: _Site | None = None
 
     @_publish
-    def answer(self, phase: str, payload: bytes, signature: bytes, introduction: bytes) -> tuple[bytes, bytes, bytes]:
-        """The reply, its signature and the site's introduction if it was given the server's; nothing to others.
+    def introduce(self, introduction: bytes) -> bytes:
+        """This site's introduction in exchange for the server's; nothing to others."""
+        try:
+            with self._turn:
+                return self._introduce(str(collab.caller), introduction)
+        except Exception:
+            _log.exception("an introduction was not answered")
+            return b""
+
+    @_publish
+    def answer(self, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
+        """The reply and its code; nothing to others than the server.
 
         One message at a time, whatever thread it came on. No exception leaves: FLARE would send its text, and with it
         whatever data it quotes.
         """
         try:
             with self._turn:
-                return self._answer(str(collab.caller), phase, payload, signature, introduction)
+                return self._answer(str(collab.caller), phase, payload, code)
         except Exception:
-            _log.exception("a message of phase %s was not answered", phase)
+            _log.exception("a message of phase %.80r was not answered", phase)
             return _NOTHING
 
-    def _answer(
-        self, caller: str, phase: str, payload: bytes, signature: bytes, introduction: bytes
-    ) -> tuple[bytes, bytes, bytes]:
+    def _introduce(self, caller: str, introduction: bytes) -> bytes:
+        site = self._site()
+        try:
+            _check_caller(caller)
+            site.server.introduce(introduction)
+        except WireError as refusal:
+            _refuse(site.kit, caller, "introduction", refusal)
+            return b""
+        return site.key.introduction
+
+    def _answer(self, caller: str, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
+        site = self._site()
+        context = Context(site.job, site.name, phase)
+        try:
+            _check_caller(caller)
+            site.server.check(context, payload, code)
+        except WireError as refusal:
+            _refuse(site.kit, caller, phase, refusal)
+            return _NOTHING
+        if self._handler is None:
+            self._handler = _program()(site.name, str(site.kit), _sent(site.job))
+        reply = self._handler(phase, payload)
+        return reply, site.server.code(context._replace(request=code), reply)
+
+    def _site(self) -> _Site:
         if self._own is None:
             name, kit, job = _here()
             _open_log(kit)
-            self._own = _Site(name, kit, job, _server(kit, job), JobSigner(Signer(kit / "startup", "client"), job))
-        name, kit, job, server, signer = self._own
-        context = Context(job, name, phase)
-        try:
-            if caller != SERVER:
-                raise WireError("sites answer the server alone.")
-            if introduction:
-                server.introduce(introduction)
-            server.check(context, payload, signature)
-        except WireError as refusal:
-            _log.warning("refused a call in the name of %s: %s", caller, refusal)
-            AuditTrail(kit).record("call refused", caller=caller, phase=phase[:64], why=str(refusal))
-            return _NOTHING
-        if self._handler is None:
-            self._handler = _program()(name, str(kit), _sent(job))
-        reply = self._handler(phase, payload)
-        return (
-            reply,
-            signer.sign(context._replace(request=signature), reply),
-            signer.introduction if introduction else b"",
-        )
+            key = JobKey(Signer(kit / "startup", "client"), job)
+            settings = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
+            root, server = (kit / "startup" / "rootCA.pem").read_bytes(), settings["servers"][0]["identity"]
+            self._own = _Site(name, kit, job, key, Channel(root, server, key))
+        return self._own
 
 
-def _server(kit: Path, job: str) -> JobSender:
-    """The server of the federation whose kit this is, by the name that its certificate must have."""
-    settings = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
-    return JobSender((kit / "startup" / "rootCA.pem").read_bytes(), settings["servers"][0]["identity"], job)
+def _check_caller(caller: str) -> None:
+    if caller != SERVER:
+        raise WireError("sites answer the server alone.")
+
+
+def _refuse(kit: Path, caller: str, phase: str, why: WireError) -> None:
+    """Write down that somebody was refused."""
+    _log.warning("refused a call in the name of %.80r: %s", caller, why)
+    AuditTrail(kit).record("call refused", caller=caller[:64], phase=phase[:64], why=str(why))

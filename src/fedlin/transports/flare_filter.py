@@ -23,12 +23,14 @@ from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderK
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
-from fedlin.transports.message_limit import PartCounter, read_limit
+from fedlin.checks import printable
+from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
 from fedlin.transports.registrations import record_registration
 
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
 _COMMANDS = "_net_manager"  # the channel on which FLARE's processes receive commands to stop or to report on themselves
-_MINUTE, _MOST = 60.0, 1000
+_MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
+_NAME = 80  # characters of a name that a sender chose
 _TOKENS = 4  # of a name that are remembered
 _log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class _Filter:
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
         self._trail = AuditTrail(settings.parent)
-        self._last_said: dict[tuple[str, str], float] = {}
+        self._said: dict[str, dict[str, float]] = {}  # what was told of each sender of late, and when
         self._parts = PartCounter()
         self._twins = TwinWatch()
 
@@ -92,8 +94,8 @@ class _Filter:
         reason = refusal(
             sender,
             "@" not in sender if sites is None else sender in sites,
-            str(header(MessageHeaderKey.ORIGIN)),
-            str(header(MessageHeaderKey.DESTINATION)),
+            printable(str(header(MessageHeaderKey.ORIGIN)), _NAME),
+            printable(str(header(MessageHeaderKey.DESTINATION)), _NAME),
             request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,
         )
         if reason is None and "@" not in sender:
@@ -102,7 +104,7 @@ class _Filter:
             if header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
                 self._look_for_twins(sender, str(header(CellMessageHeaderKeys.TOKEN)))
             return None
-        if self._is_news(sender, reason):
+        if reason != AGAIN and self._is_news(sender, reason):
             _log.warning("dropped a message of %s: %s", sender, reason)
             self._trail.record("message dropped", sender=sender, why=reason)
         return Message()
@@ -115,24 +117,31 @@ class _Filter:
 
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
+        length, limit = len(message.payload or b""), read_limit(self.settings.parent)
+        declared = header(StreamHeaderKey.SIZE) or 0
+        if not isinstance(declared, int):
+            return "it does not say how long it is"
         stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
-        return self._parts.check(
-            sender,
-            "" if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL) else str(stream),
-            len(message.payload or b""),
-            declared=int(header(StreamHeaderKey.SIZE) or 0),
-            final=kind == StreamDataType.FINAL,
-            limit=read_limit(self.settings.parent),
-        )
+        if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL):
+            return self._parts.check(sender, Part(length, declared=declared), limit)
+        number = header(StreamHeaderKey.SEQUENCE)
+        if not isinstance(number, int) or number < 0:
+            return "it does not say which part of a message it is"
+        # Each of a participant's processes counts its streams by itself.
+        name = f"{header(MessageHeaderKey.ORIGIN)} {stream}"
+        return self._parts.check(sender, Part(length, name, number, kind == StreamDataType.FINAL, declared), limit)
 
     def _is_news(self, sender: str, reason: str) -> bool:
-        """Whether to log and write this down: the same again at most once a minute, so that no one can fill a disk."""
+        """Whether to log and write this down: so that no one can fill a disk, the same again at most once a minute.
+
+        Nor more than a few reasons, since a sender can always find another name that it may not reach.
+        """
         now = time.monotonic()
-        if now - self._last_said.get((sender, reason), -_MINUTE) < _MINUTE:
+        said = {known: when for known, when in self._said.get(sender, {}).items() if now - when < _MINUTE}
+        self._said[sender] = said
+        if reason in said or len(said) >= _MOST:
             return False
-        if len(self._last_said) > _MOST:
-            self._last_said.clear()
-        self._last_said[sender, reason] = now
+        said[reason] = now
         return True
 
 

@@ -1,54 +1,21 @@
-"""Messages signed with the sender's certificate, so that who sent one is proven whatever carried it.
+"""Certificates of a federation's authority, and what their keys sign (RSA with PSS and SHA-256)."""
 
-What carries a message may name the wrong sender: NVIDIA FLARE routes by a name in the message, which a participant that
-runs software of its own can write. A signature covers the job, the site, the phase and the bytes, so that a message is
-accepted from the server of the federation alone, by the site it was meant for, in the job it was sent in; a reply also
-covers the signature of its request.
-
-Certificates have RSA keys, whose signatures (PSS with SHA-256) take longer to make than all else that is done for a
-small message. So they sign once a job: a key on the curve P-256 that is made for the job, is never written down, and
-signs its messages (ECDSA with SHA-256).
-"""
-
-import json
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ec import (
-    ECDSA,
-    SECP256R1,
-    EllipticCurvePublicKey,
-    generate_private_key,
-)
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import Certificate, load_pem_x509_certificate
 from cryptography.x509.oid import NameOID
 
 from fedlin.errors import WireError
-from fedlin.transports.transport import digest
 
 _PADDING = PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
 _DIGEST = SHA256()
-_ECDSA = ECDSA(_DIGEST)
-
-
-class Context(NamedTuple):
-    """What a message is about, besides its bytes: who signs it and who checks it must mean the same."""
-
-    job: str
-    site: str
-    phase: str
-    request: bytes = b""  # the signature of the request that a reply answers
-
-    def statement(self, message: bytes) -> bytes:
-        """The bytes that are signed; JSON has no zero byte, so that no two messages have the same."""
-        return json.dumps([self.job, self.site, self.phase, self.request.hex()]).encode() + b"\0" + digest(message)
 
 
 class Signer:
@@ -103,63 +70,6 @@ class Sender:
         except InvalidSignature:
             return False
         return True
-
-
-class JobSigner:
-    """Signs one participant's messages of one job, by a key that its certificate vouches for in the `introduction`."""
-
-    def __init__(self, signer: Signer, job: str) -> None:
-        self._key = generate_private_key(SECP256R1())
-        point = self._key.public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
-        voucher = signer.sign(_vouch(job, point))
-        self.introduction = json.dumps([signer.certificate.decode(), point.hex(), voucher.hex()]).encode()
-
-    def sign(self, context: Context, message: bytes) -> bytes:
-        """The signature of a message."""
-        return self._key.sign(context.statement(message), _ECDSA)
-
-
-class JobSender:
-    """Who alone may have sent a message of a job: whom a certificate of the authority `root` gives this name."""
-
-    def __init__(self, root: bytes, name: str, job: str) -> None:
-        self.name = name
-        self._root = root
-        self._job = job
-        self._key: EllipticCurvePublicKey | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether it has introduced itself."""
-        return self._key is not None
-
-    def introduce(self, introduction: bytes) -> None:
-        """Take the sender's key of this job if its certificate is good and vouches for it."""
-        try:
-            certificate, point, voucher = json.loads(introduction)
-            shown, encoded, signature = certificate.encode(), bytes.fromhex(point), bytes.fromhex(voucher)
-            key = EllipticCurvePublicKey.from_encoded_point(SECP256R1(), encoded)
-        except (ValueError, TypeError, AttributeError, RecursionError) as cause:
-            raise WireError(f"what {self.name} sent is no introduction.") from cause
-        sender = Sender(self._root, self.name)
-        sender.introduce(shown)
-        if not sender.signed(_vouch(self._job, encoded), signature):
-            raise WireError(f"the certificate of {self.name} does not vouch for its key of this job.")
-        self._key = key
-
-    def check(self, context: Context, message: bytes, signature: bytes) -> None:
-        """Refuse a message that this sender did not sign."""
-        if self._key is None:
-            raise WireError(f"the message came without an introduction of {self.name}.")
-        try:
-            self._key.verify(signature, context.statement(message), _ECDSA)
-        except InvalidSignature as cause:
-            raise WireError(f"{self.name} did not sign this message for this site, job and phase.") from cause
-
-
-def _vouch(job: str, point: bytes) -> bytes:
-    """What a certificate's key signs for a job's key; no other statement begins like it."""
-    return json.dumps(["key of a job", job]).encode() + b"\0" + point
 
 
 class KitIdentity:

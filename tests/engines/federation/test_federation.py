@@ -23,6 +23,7 @@ from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import ArgumentError, CheckpointError, FederationError, FedLinError, PlanError
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
+from fedlin.transports.transport import digest
 from quadratics import Array, assert_close
 
 M, D = 3, 3
@@ -739,6 +740,26 @@ def test_a_client_s_noise_never_comes_twice_in_different_uploads() -> None:
     bodies = [wire.read_reply(wire.read_message(site.handle("", sent))[1])[1] for sent in (task, again)]
     first, second = (wire.unpack(body, X0) for body in bodies)
     assert np.min(np.abs(first - second)) > 1e-6
+
+
+def test_noise_differs_between_messages_that_share_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server can find two messages with the same eight bytes; here one byte is the whole name."""
+    monkeypatch.setattr(wire, "identify", lambda message: bytes(7) + digest(message)[:1])
+    begin = wire.write_message(Header(Kind.BEGIN, Client(PRIVATE, PROBLEM.client(0)).handshake.fingerprint + bytes(4)))
+    header, found = Header(Kind.TASK, wire.read_message(begin)[0].run), dict[bytes, bytes]()
+    for attempt in range(1000):
+        task = wire.write_task(header, wire.Task(wire.identify(begin), 0, 0, 2, 0.02, attempt), wire.pack(X0))
+        other = found.setdefault(wire.identify(task), task)
+        if other is not task:
+            break
+    uploads = []
+    for message in (other, task):  # to a site that has forgotten the first meanwhile
+        site = Client(PRIVATE, PROBLEM.client(0), secret=bytes(range(16)))
+        site.handle("begin", begin)
+        reply, rest = wire.read_message(site.handle("", message))
+        assert reply.kind == Kind.UPLOAD
+        uploads.append(wire.unpack(wire.read_reply(rest)[1], X0))
+    assert np.min(np.abs(uploads[0] - uploads[1])) > 1e-6
 
 
 def test_a_secret_that_was_cut_off_is_refused(tmp_path: Path) -> None:

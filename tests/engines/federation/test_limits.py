@@ -1,5 +1,6 @@
 """A site's own limits hold whatever the server asks, in whichever run, and over restarts."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,60 @@ def test_limits_that_cannot_be_met_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_damaged_ledger_is_not_taken_for_an_empty_one(tmp_path: Path, name: str) -> None:
     server = Asked(Limits(requests=2), folder=tmp_path)
     server.task(0)
-    (tmp_path / name).write_text("{")
-    with pytest.raises(CheckpointError, match="they tell what was spent"):
+    (path,) = tmp_path.rglob(name)
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match="it tells what was spent"):
         Asked(Limits(requests=2), folder=tmp_path)
+
+
+@pytest.mark.parametrize("spent", ["NaN", "-Infinity", "-1.0", "1e999", "true", '"1.0"'])
+def test_a_ledger_that_would_leave_a_budget_without_end_is_damaged(tmp_path: Path, spent: str) -> None:
+    (tmp_path / LEDGER).write_text(f'{{"run": "{"00" * 8}", "spent": {spent}}}')
+    with pytest.raises(CheckpointError, match="it tells what was spent"):
+        Asked(Limits(epsilon=1.0), PRIVATE, folder=tmp_path)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_another_run_in_between_gives_no_requests_back(tmp_path: Path, kept: bool) -> None:
+    """Else a server with two runs could ask for a round at as many models as it likes."""
+    server = Asked(Limits(requests=2), folder=tmp_path if kept else None)
+    other = server.run[:4] + b"run2"
+    for turn in range(2):
+        assert server.hello(server.run) == ""
+        assert server.task(0, X0 + turn) == ""
+        assert server.hello(other) == ""
+        assert server.task(0, X0 + turn, run=other) == ""
+    assert server.hello(server.run) == ""
+    assert "requests = 3 is beyond" in server.task(0, X0 + 3)
+    if kept:
+        assert "requests = 3 is beyond" in Asked(Limits(requests=2), folder=tmp_path).task(0, X0 + 4)
+        assert len(server.site._stores) == 1  # a server that names ever new runs does not fill the memory
+
+
+def test_the_model_of_the_last_round_allowed_is_evaluated() -> None:
+    handlers = {
+        f"site-{i}": Client(
+            fedlin.fedlin(), PROBLEM.client(i), limits=Limits(rounds=4), evaluate=lambda x: {"a": 1.0}
+        ).handle
+        for i in range(3)
+    }
+    result = serve(fedlin.fedlin(), Loopback(handlers), 4, evaluation=fedlin.Evaluation(every=2))
+    assert [(line["round"], line["mean"]) for line in result.evaluations] == [(2, {"a": 1.0}), (4, {"a": 1.0})]
+    server = Asked(Limits(rounds=4))
+    server.site.evaluate = lambda x: {"a": 1.0}
+    late = wire.write_message(Header(Kind.EVALUATE, server.run, 5), wire.pack(X0))
+    assert "rounds = 5 is beyond this site's limit of 4" in reason(server.site.handle("evaluate", late))
+
+
+def test_limits_hold_and_a_run_goes_on_where_the_folder_was_removed(tmp_path: Path) -> None:
+    """What was spent is still in the memory, and is on disk again with the next request."""
+    place = tmp_path / "site"
+    enough = account(PRIVATE, 3, delta=1e-6).epsilon + 1e-6
+    limits = Limits(requests=2, epsilon=enough, delta=1e-6)
+    server = Asked(limits, PRIVATE, folder=place)
+    assert server.task(0) == ""
+    shutil.rmtree(place)
+    assert server.task(0, X0 + 1) == ""
+    assert "requests = 3" in server.task(0, X0 + 2)
+    assert server.task(1) == ""
+    assert "is spent" in Asked(limits, PRIVATE, folder=place).task(2)

@@ -18,6 +18,7 @@ from faults import CLIENT_FAULTS, SERVER_FAULTS, Fault, Faulty, until_done
 from fedlin import Client, Policy, identity, innovation, plain, privacy, quantize, rand_k
 from fedlin.core import Algorithm
 from fedlin.engines.federation import secure_exchange, secure_site, secure_sum, wire
+from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.secure_encoding import (
     SumTerms,
     check_terms,
@@ -26,10 +27,11 @@ from fedlin.engines.federation.secure_encoding import (
     shared_noise,
     sum_terms,
 )
+from fedlin.engines.federation.secure_exchange import sort_masked
 from fedlin.engines.federation.secure_masks import add_mask, normal_stream
 from fedlin.engines.federation.secure_shares import threshold_of, tolerated
 from fedlin.engines.federation.secure_site import SecureSite
-from fedlin.engines.federation.wire import Header, Kind
+from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import ArgumentError, FederationError, WireError
 from fedlin.identities import SiteIdentity
 from fedlin.payloads import Dense, Grid, Sparse
@@ -426,6 +428,20 @@ def test_an_upload_that_is_unfit_is_told_and_its_site_quarantined() -> None:
 
 
 # Privacy.
+
+
+def test_places_that_no_encoder_makes_are_their_site_s_fault_alone() -> None:
+    """Neither the end of the run, nor a reason to reject the others, also where as many sites give them."""
+    like: Any = Sparse(np.zeros(2), np.array([1, 4], np.uint8), 5, shared=True)  # type: ignore[arg-type]
+
+    def masked(*places: int) -> Reply:
+        return Reply(Kind.MASKED, ReplyHeader(bytes(8), 1), memoryview(bytes(places) + bytes(8 * 2)))
+
+    arrived = sort_masked({"lying": masked(7, 9), "honest": masked(1, 4)}, like, 8)
+    assert arrived.words.keys() == {"honest"}
+    assert arrived.clear == bytes([1, 4])
+    assert arrived.sorted_replies.rejected.keys() == {"lying"}
+    assert sort_masked({"lying": masked(4, 4)}, like, 8).words == {}
 
 
 def test_noise_shared_out_adds_up_to_what_the_account_needs() -> None:

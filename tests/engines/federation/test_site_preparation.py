@@ -1,5 +1,6 @@
 """Tables of sites prepared over a transport: the features, the model and the bytes are those of one process."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedlin.data import Preparation, RawTable, Recipe
 from fedlin.engines.federation import Client, Policy, wire
 from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.site_preparation import FILE, TableClient, prepare_sites
-from fedlin.engines.federation.wire import Header, Kind
+from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import FederationError
 from fedlin.transports.loopback import Loopback
 from hospital_table import hospital_rows
@@ -113,3 +114,54 @@ def test_a_site_that_is_not_there_or_differs_is_named() -> None:
     unlike = {**own, PART.names[0]: TableClient(fewer.take(PART.indices[0]), wide).handle}
     with pytest.raises(fedlin.FedLinError, match="is not at every client"):
         prepare_sites(Loopback(unlike), Recipe(), expect=PART.names, policy=PATIENCE)
+
+
+def answering(own: dict[str, Any], change: Callable[[str, bytes, bytes], bytes]) -> Loopback:
+    """The first site's answers are changed, by the phase and the message."""
+    first = PART.names[0]
+    return Loopback(
+        {**own, first: lambda phase, payload: change(phase, payload, own[first](phase, payload))},
+    )
+
+
+def test_an_answer_that_was_damaged_on_the_way_is_asked_for_again() -> None:
+    own, damaged = {name: client.handle for name, client in sites().items()}, list[str]()
+
+    def once(phase: str, payload: bytes, reply: bytes) -> bytes:
+        if phase in damaged:
+            return reply
+        damaged.append(phase)
+        return reply[:-3]
+
+    policy = Policy.everyone(timeout=1.0, patience=20.0, pause=0.0)
+    made = prepare_sites(answering(own, once), Recipe(), expect=PART.names, policy=policy)
+    assert made.preparation == data.prepare(TABLE).preparation
+    assert damaged == ["summarise", "prepare"]
+    never = answering(own, lambda phase, payload, reply: b"?")
+    with pytest.raises(FederationError, match=f"{PART.names[0]} sent what is none: a message of 1 bytes is too short"):
+        prepare_sites(never, Recipe(), expect=PART.names, policy=PATIENCE)
+
+
+@pytest.mark.parametrize("dim", ["abc", [], 1e400, 0, -1, 2.5, True, None])
+def test_who_says_that_its_model_is_of_no_size_is_named(dim: Any) -> None:
+    own = {name: client.handle for name, client in sites().items()}
+
+    def change(phase: str, payload: bytes, reply: bytes) -> bytes:
+        return reply if phase == "summarise" else answer(Kind.PREPARED, payload, wire.write_facts({"dim": dim}))
+
+    with pytest.raises(FederationError, match=f"{PART.names[0]} says that its model has"):
+        prepare_sites(answering(own, change), Recipe(), expect=PART.names, policy=PATIENCE)
+
+
+def test_whose_summary_cannot_be_read_is_named() -> None:
+    own = {name: client.handle for name, client in sites().items()}
+
+    def change(phase: str, payload: bytes, reply: bytes) -> bytes:
+        return answer(Kind.SUMMARY, payload, b"[]x") if phase == "summarise" else reply
+
+    with pytest.raises(FederationError, match=f"{PART.names[0]}: a client's summary of its columns cannot be read"):
+        prepare_sites(answering(own, change), Recipe(), expect=PART.names, policy=PATIENCE)
+
+
+def answer(kind: Kind, payload: bytes, body: bytes) -> bytes:
+    return wire.write_reply(Header(kind, bytes(8)), ReplyHeader(wire.identify(payload), 0), body)

@@ -158,7 +158,6 @@ def _average(
         return program(server, sorted_replies.mean, weights, present, steps, *place)
     nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
     rows = [sorted_replies.uploads.get(name, nothing) for name in roster.active]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    secret = fresh(session.secret, wire.pack(stacked)) if session.secret else ()
+    secret = fresh(session.secret, b"".join(map(wire.pack, rows))) if session.secret else ()
     program = update(session.algorithm, opening, number, session.aggregate)
-    return program(server, stacked, weights, present, steps, *place, secret)
+    return program(server, rows, weights, present, steps, *place, secret)

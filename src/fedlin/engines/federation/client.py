@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlin.audit import AuditTrail
-from fedlin.checks import positive
+from fedlin.checks import LONGEST, positive, printable
 from fedlin.core import Array, Method
 from fedlin.engines.checkpoint import open_folder
 from fedlin.engines.federation import wire
@@ -190,6 +190,7 @@ class Client:
         task, body = wire.read_task(rest)
         self.limits.check("tau", task.tau)
         self.limits.check("eta", task.eta)
+        self.limits.check("rounds", header.round + 1)
         message = wire.unpack(body, shape.down)
         base = store.get(task.base)
         if base is None:
@@ -201,7 +202,8 @@ class Client:
         data, noise = self._data
         tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
         client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state, np.uint32(task.place))
-        answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, request))
+        use = wire.task_digest(header, task, wire.read_body_digest(rest, len(rest))) if self._secret else b""
+        answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, use))
         reply_header = ReplyHeader(request, int(answer.calls))
         reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))
         store.put(request, SavedState(task.base, header.round, header.opening, header.phase, answer.state, reply))
@@ -213,6 +215,7 @@ class Client:
             raise WireError("this site has nothing to evaluate a model with.")
         if self.limits.epsilon is not None:
             raise WireError("metrics are told without noise, and this site has a privacy budget.")
+        self.limits.check("rounds", header.round)  # those that were played before
         self.ledger.count(header.round, self.limits)
         metrics = {str(name): float(value) for name, value in self.evaluate(x).items()}
         facts = wire.write_facts({"weight": self.evaluation_weight, "metrics": metrics})
@@ -235,6 +238,8 @@ class Client:
         self._check_run(run)
         self.ledger.check_run(run)
         if run not in self._stores:
+            if self.folder is not None:
+                self._stores.clear()  # those of other runs are on disk, and there may be any number of runs
             self._stores[run] = ClientStates(self.handshake, None if self.folder is None else self.folder / run.hex())
         return self._stores[run]
 
@@ -253,7 +258,12 @@ def record_request(audit: AuditTrail | None, header: Header, phase: str, request
     if audit is None:
         return reply
     answered, rest = wire.read_message(reply, own=True)
-    place = {"run": header.run.hex(), "round": header.round, "phase": phase, "request": request.hex()}
+    place = {
+        "run": header.run.hex(),
+        "round": header.round,
+        "phase": printable(phase, LONGEST),
+        "request": request.hex(),
+    }
     facts = wire.read_facts(wire.read_reply(rest)[1]) if answered.kind == Kind.REFUSED else {}
     try:
         audit.record("asked", kind=header.kind.name, **place, answer=answered.kind.name, **facts)

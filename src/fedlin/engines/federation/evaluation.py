@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlin.checks import positive_integer
+from fedlin.checks import positive_integer, shown
 from fedlin.core import Array
 from fedlin.engines import checkpoint
 from fedlin.engines.federation import wire
@@ -119,7 +119,8 @@ class FederationEvaluator:
         for metric in names:
             counted = [name for name in sites if metric in sites[name]]
             total = sum(weights[name] for name in counted)
-            mean[metric] = sum(weights[name] * sites[name][metric] for name in counted) / total
+            # By shares, since the product of two large numbers may be none.
+            mean[metric] = sum(weights[name] / total * sites[name][metric] for name in counted)
         facts: dict[str, object] = {"mean": mean, "sites": sites}
         if refused:
             facts["refused"] = {name: str(why) for name, why in refused.items()}
@@ -163,13 +164,19 @@ def read_metrics(reply: Reply) -> tuple[float, dict[str, float]]:
     """A client's weight in an evaluation, and its metrics by name."""
     facts = wire.read_facts(reply.body)
     weight, metrics = facts.get("weight"), facts.get("metrics")
-    if not isinstance(metrics, dict) or len(metrics) > MOST or any(len(name) > MOST for name in metrics):
-        raise WireError(f"an evaluation has at most {MOST} metrics by name, each of at most {MOST} characters.")
+    if not isinstance(metrics, dict) or len(metrics) > MOST or not all(map(_is_name, metrics)):
+        raise WireError(
+            f"an evaluation has at most {MOST} metrics by name, each of at most {MOST} characters that can be printed."
+        )
     numbers = {name: _number(name, value) for name, value in metrics.items()}
     return max(_number("weight", weight), np.finfo(float).tiny), numbers
 
 
+def _is_name(name: str) -> bool:
+    return len(name) <= MOST and name.isprintable()
+
+
 def _number(name: str, value: Any) -> float:
     if not wire.is_finite(value):
-        raise WireError(f"{name} = {value!r} is no metric: give a finite number.")
+        raise WireError(f"{name} = {shown(value)} is no metric: give a finite number.")
     return float(value)

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from fedlin.checks import printable
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.pending import Pending
 from fedlin.engines.federation.policy import Policy
@@ -102,7 +103,8 @@ class Exchange:
 
     def _silent(self, missing: list[str], early: bool) -> dict[str, str]:
         """Why nothing came from whom; who was merely not waited for any longer is not silent."""
-        failures: Mapping[str, str] = getattr(self.transport, "failures", {})
+        told: Mapping[str, str] = getattr(self.transport, "failures", {})
+        failures = {name: printable(why, wire.REASON_LIMIT) for name, why in told.items()}  # it may quote the client
         if early:
             return {name: why for name, why in failures.items() if name in missing}
         return {name: failures.get(name, f"no answer within {self.policy.timeout:g} s") for name in missing}

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedlin.checks import positive, positive_integer
+from fedlin.checks import nonnegative, positive, positive_integer
 from fedlin.core import Mechanism, Method
 from fedlin.engines.checkpoint import private, write_whole
 from fedlin.errors import ArgumentError, CheckpointError, WireError
 
 LEDGER = "ledger.json"
-COUNTS = "requests.txt"  # beside it: the round of every request of the present run
+COUNTS = "requests.txt"  # in the folder of each run: the round of every request
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,13 @@ def spent_epsilon(releases: float, delta: float) -> float:
     return float(get_epsilon_gaussian(releases**-0.5, delta)) if releases else 0.0
 
 
+def _unreadable(path: Path | None) -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be read, and it tells what was spent of this site's limits: put back a copy, or remove it if "
+        "nothing was spent."
+    )
+
+
 class Ledger:
     """Which run a site takes part in, and what its uploads have given away in all runs; on disk where it has a folder.
 
@@ -149,31 +156,37 @@ class Ledger:
         self.path = None if folder is None else folder / LEDGER
         self.run: bytes | None = None
         self.spent = 0.0  # Σ 1/z² over all uploads
-        self._requests: Counter[int] = Counter()  # of each round of the present run
+        self._requests: dict[bytes, Counter[int]] = {}  # of each round of each run that was asked for here
         if self.path is None or not self.path.exists():
             return
         try:
             saved = json.loads(self.path.read_text(encoding="utf-8"))
-            self.run, self.spent = bytes.fromhex(saved["run"]), float(saved["spent"])
-            if self._counts is not None and self._counts.exists():
-                self._requests.update(int(line) for line in self._counts.read_text(encoding="ascii").split())
+            self.run, self.spent = bytes.fromhex(saved["run"]), nonnegative("spent", saved["spent"])
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as cause:
-            raise CheckpointError(
-                f"{self.path} or {COUNTS} beside it cannot be read, and they tell what was spent of this site's "
-                "limits: put back a copy, or remove both if nothing was spent."
-            ) from cause
+            raise _unreadable(self.path) from cause
+        self._counted(self.run)
 
-    @property
-    def _counts(self) -> Path | None:
-        return None if self.path is None else self.path.with_name(COUNTS)
+    def _counted(self, run: bytes) -> Counter[int]:
+        """The requests of a run so far, whatever other runs came in between."""
+        if run not in self._requests:
+            path = self._counts(run)
+            try:
+                lines = path.read_text(encoding="ascii").split() if path is not None and path.exists() else []
+                self._requests[run] = Counter(map(int, lines))
+            except ValueError as cause:
+                raise _unreadable(path) from cause
+        return self._requests[run]
+
+    def _counts(self, run: bytes) -> Path | None:
+        return None if self.path is None else self.path.parent / run.hex() / COUNTS
 
     def enter(self, run: bytes) -> None:
         """Take part in this run from now on, and in no other."""
         if run != self.run:
+            if self.path is not None:
+                self._requests.clear()  # those of other runs are on disk, and there may be any number of runs
+            self._counted(run)
             self.run = run
-            self._requests.clear()
-            if self._counts is not None:
-                self._counts.unlink(missing_ok=True)
             self._write()
 
     def check_run(self, run: bytes) -> None:
@@ -187,14 +200,15 @@ class Ledger:
             )
 
     def count(self, number: int, limits: Limits) -> None:
-        """A request of round `number` that was not asked before."""
-        limits.check("rounds", number + 1)
-        if limits.requests is None:
+        """A request of the present run that was not made before, after `number` rounds."""
+        if limits.requests is None or self.run is None:
             return
-        limits.check("requests", self._requests[number] + 1)
-        self._requests[number] += 1
-        if self._counts is not None:
-            with open(self._counts, "a", encoding="ascii", opener=private) as file:
+        requests, path = self._counted(self.run), self._counts(self.run)
+        limits.check("requests", requests[number] + 1)
+        requests[number] += 1
+        if path is not None:
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)  # someone may have removed the folder
+            with open(path, "a", encoding="ascii", opener=private) as file:
                 file.write(f"{number}\n")
 
     def spend(self, algorithm: Method, phase: int, limits: Limits, secure: bool = False) -> None:
@@ -210,4 +224,5 @@ class Ledger:
     def _write(self) -> None:
         if self.path is not None:
             content = {"run": (self.run or b"").hex(), "spent": self.spent}
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
             write_whole(self.path, json.dumps(content).encode(), mode=0o600)

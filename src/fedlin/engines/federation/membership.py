@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedlin.checks import shown
+from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
@@ -16,6 +18,21 @@ from fedlin.engines.requirements import check_aggregate, check_clients, check_pl
 from fedlin.errors import ArgumentError, FederationError, WireError
 
 READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
+
+
+def ask_readmission(folder: Path, name: str) -> None:
+    """Let a client in again at the next round, besides those that were asked for and are still to come."""
+    names = _read_names(folder / READMIT)
+    write_whole(folder / READMIT, json.dumps([*names, name]).encode(), mode=0o600)
+
+
+def _read_names(path: Path) -> list[str]:
+    """The names in the operator's file; none where there is no file, or somebody wrote something else."""
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def register(session: Session) -> None:
@@ -113,21 +130,28 @@ def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
 
 def _weight(value: object, approved: float | None) -> float:
     if not isinstance(value, int | float) or not wire.is_finite(value) or value <= 0:
-        raise WireError(f"weight = {value!r} is not allowed: a client counts with a finite number above 0.")
+        raise WireError(f"weight = {shown(value)} is not allowed: a client counts with a finite number above 0.")
     if approved is not None and value != approved:
         raise WireError(f"it declares the weight {value:g}, and {approved:g} is approved: agree on one.")
     return float(value)
 
 
 def _check_share(session: Session) -> None:
-    limit, names = session.policy.max_share, session.roster.active
-    share = float(session.roster.weights.max())
-    if limit is not None and len(names) > 1 and share > limit:
-        name = names[int(session.roster.weights.argmax())]
-        raise FederationError(
-            f"{name} declares the weight {session.roster[name].weight:g}, which is {share:.1%} of all, and at most "
-            f"{limit:.0%} is allowed: approve its weight by name, raise policy.max_share, or ask its owner."
-        )
+    for name, why in _too_heavy(session, {name: session.roster[name].weight for name in session.roster.active}).items():
+        raise FederationError(f"{name} {why}")
+
+
+def _too_heavy(session: Session, weights: Mapping[str, float]) -> dict[str, str]:
+    """Of clients with these weights, who would have too large a share of all, and nobody has approved its weight."""
+    limit, total = session.policy.max_share, sum(weights.values())
+    if limit is None or len(weights) == 1:
+        return {}
+    return {
+        name: f"declares the weight {weight:g}, which is {weight / total:.1%} of all, and at most {limit:.0%} is "
+        "allowed: approve its weight by name, raise policy.max_share, or ask its owner."
+        for name, weight in weights.items()
+        if weight > limit * total and name not in (session.weights or {})
+    }
 
 
 class Membership:
@@ -181,11 +205,9 @@ class Membership:
         """Treat whom the operator lets in again as one that left, so that it is greeted like one that comes back."""
         if self._readmit is None or not self._readmit.exists():
             return []
-        try:
-            names = json.loads(self._readmit.read_text(encoding="utf-8"))
-        except ValueError:
-            names = []
-        self._readmit.unlink()
+        taken = self._readmit.replace(self._readmit.with_suffix(".taken"))  # what comes meanwhile is for the next round
+        names = _read_names(taken)
+        taken.unlink()
         for name in names:
             participant = self.session.roster.participants.get(name)
             if participant is not None and participant.state == "quarantined":
@@ -213,6 +235,9 @@ class Membership:
         greeted: dict[str, float] = {}
         refusals = _greet(session, numbers, greeted)
         outside = {name: "no answer to hello" for name in new if name not in greeted} | self._unequal(greeted)
+        weights = {name: known[name].weight for name in session.roster.active} | greeted
+        changed = {name for name in greeted if name not in known or known[name].weight != greeted[name]}
+        outside |= {name: f"it {why}" for name, why in _too_heavy(session, weights).items() if name in changed}
         self._turn_away({**outside, **{name: str(why) for name, why in refusals.items()}})
         greeted = {name: weight for name, weight in greeted.items() if name not in outside}
         for name, weight in greeted.items():

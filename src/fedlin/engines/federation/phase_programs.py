@@ -1,6 +1,6 @@
 """The two sides of a phase as compiled functions, one program each for the whole life of a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import jax
@@ -35,7 +35,7 @@ def broadcast(algorithm: Method, opening: bool, number: int) -> Callable[[State]
 
 @cache
 def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) -> Callable[..., Answer]:
-    """The compiled function of one client: (client, message, …) -> its answer.
+    """The compiled function of one client: (client, message, …) -> its answer, without the losses that gradients met.
 
     What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
     """
@@ -43,7 +43,8 @@ def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) 
 
     def run(client: ClientArrays, message: Message, seed: Scalar, round_index: Scalar, secret: Secret) -> Answer:
         keys = phase_keys(jax.random.key(seed), round_index, number, secret)
-        return client_step(phase, program, keys, message, client)
+        # A loss that nobody reads is not computed.
+        return client_step(phase, program, keys, message, client)._replace(losses=None, seen=None)
 
     return jax.jit(run)
 
@@ -66,7 +67,7 @@ def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator)
 
     def run(
         server: State,
-        uploads: Message,
+        uploads: Sequence[Message],
         weights: Vector,
         present: Vector,
         eta: Vector,
@@ -77,7 +78,8 @@ def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator)
         keys = phase_keys(jax.random.key(seed), round_index, number, secret)
         totals = total(weights, eta)
         weighting = weigh(weights, totals, present)
-        decoded = jax.vmap(decode, axis_size=weights.shape[0])(uploads)  # an upload may be empty
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
+        decoded = jax.vmap(decode, axis_size=weights.shape[0])(stacked)  # an upload may be empty
         mean, _ = combine(weighting.each, decoded, aggregate=aggregate, keys=keys)
         return server_step(phase, keys, server, mean, weighting, totals.eta)
 

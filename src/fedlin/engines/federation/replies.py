@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedlin.checks import printable
 from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
@@ -32,9 +33,8 @@ def refusal(reply: Reply) -> Refusal:
         facts = wire.read_facts(reply.body)
     except WireError as cause:
         return Refusal(str(cause))
-    return Refusal(
-        str(facts.get("reason", "no reason given"))[: wire.REASON_LIMIT], str(facts.get("reference", ""))[:32]
-    )
+    reason, reference = str(facts.get("reason", "no reason given")), str(facts.get("reference", ""))
+    return Refusal(printable(reason, wire.REASON_LIMIT), printable(reference[:32], 32))
 
 
 class SortedReplies(NamedTuple):

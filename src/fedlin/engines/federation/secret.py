@@ -1,5 +1,6 @@
 """Randomness no one else can repeat: what makes noise for privacy the own of who adds it."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 
 from fedlin.core import Method
 from fedlin.engines.checkpoint import write_whole
-from fedlin.engines.federation import wire
 from fedlin.errors import ArgumentError, CheckpointError
 
 LENGTH = 16  # bytes
@@ -23,8 +23,11 @@ def secret_words(secret: bytes | None, algorithm: Method, folder: Path | None, *
 
 
 def fresh(secret: Words, about: bytes) -> Words:
-    """The secret for one use: noise that came twice could be taken off by subtracting what it was added to."""
-    return (*secret, *words(wire.identify(about))) if secret else ()
+    """The secret for one use: noise that came twice could be taken off by subtracting what it was added to.
+
+    The use is told by all 32 bytes of a digest: whoever asks for noise may seek two uses of which a few bytes agree.
+    """
+    return (*secret, *words(hashlib.sha256(about).digest())) if secret else ()
 
 
 def own_secret(folder: Path | None) -> bytes:

@@ -110,7 +110,7 @@ class SecureAnswers:
         if answered.kind != Kind.UPLOAD:
             return answered.kind, 0, b""
         terms = asked.request.terms
-        normals = normal_stream(derive_key(self._secret, "noise", asked.state + terms.write()))
+        normals = normal_stream(derive_key(self._secret, "noise", asked.digest + terms.write()))
         try:
             words, clear = encode_upload(wire.unpack(body, like), self.weight, terms, normals)
         except WireError as cause:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedlin.checks import printable
 from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
@@ -275,7 +276,7 @@ def sort_masked(replies: Mapping[str, Reply], like: Message, width: int) -> Arri
             lost.append(name)
         elif reply.kind == Kind.UNFIT:
             facts = _facts(reply)
-            rejected[name] = str(facts.get("reason", "no reason given"))[: wire.REASON_LIMIT]
+            rejected[name] = printable(str(facts.get("reason", "no reason given")), wire.REASON_LIMIT)
             infinite += facts.get("finite") is False
         elif reply.kind != Kind.MASKED:
             refused[name] = refusal(reply)
@@ -285,14 +286,22 @@ def sort_masked(replies: Mapping[str, Reply], like: Message, width: int) -> Arri
             clear[name] = bytes(reply.body[:split])
             words[name] = np.frombuffer(reply.body[split:], f"<u{width}").astype(f"u{width}", copy=False)
             calls += reply.header.calls
-    places = Counter(clear.values()).most_common(1)[0][0] if clear else b""
-    for name in [name for name, own in clear.items() if own != places]:
-        rejected[name] = "its upload has other places than the others', and all draw the same."
+    wrong = {own: why for own in set(clear.values()) if (why := _wrong_places(like, own))}
+    common = Counter(own for own in clear.values() if own not in wrong).most_common(1)
+    places = common[0][0] if common else b""
+    for name in [name for name, own in clear.items() if own in wrong or own != places]:
+        rejected[name] = wrong.get(clear[name], "its upload has other places than the others', and all draw the same.")
         del words[name]
-    if clear:
-        check_clear(like, places)
     diverged = infinite > 0 and infinite == len(replies)
     return Arrived(SortedReplies({}, {}, calls, lost, rejected, refused, diverged, whole), words, places)
+
+
+def _wrong_places(like: Message, places: bytes) -> str:
+    try:
+        check_clear(like, places)
+    except WireError as cause:
+        return str(cause)
+    return ""
 
 
 def _facts(reply: Reply) -> dict[str, object]:

@@ -36,6 +36,7 @@ class MaskedTask(NamedTuple):
     header: Header  # of the task, as it is without a mask
     task: memoryview
     numbers: Task
+    digest: bytes  # tells it from all others
     state: bytes  # names the state it leads to
     upload: bytes  # names the upload
     request: MaskRequest
@@ -55,8 +56,9 @@ def read_masked_task(header: Header, rest: memoryview) -> MaskedTask:
     request = MaskRequest(_attempt(header, number), read_names(names), SumTerms.read(terms))
     plain = header._replace(kind=Kind.TASK)
     body = wire.read_body_digest(rest, end)
-    state, upload = wire.name_state(plain, task, body), wire.name_upload(plain, task, body)
-    return MaskedTask(plain, rest[:end], task, state, upload, request, sum_context(plain, task.seed, body, request))
+    digest, state = wire.task_digest(plain, task, body), wire.name_state(plain, task, body)
+    upload, context = wire.name_upload(plain, task, body), sum_context(plain, task.seed, body, request)
+    return MaskedTask(plain, rest[:end], task, digest, state, upload, request, context)
 
 
 def sum_context(header: Header, seed: int, body: bytes, request: MaskRequest) -> bytes:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedlin.audit import AuditTrail
-from fedlin.data.column_summary import from_bytes, merge_summaries, to_bytes
+from fedlin.checks import shown
+from fedlin.data.column_summary import ColumnSummary, from_bytes, merge_summaries, to_bytes
 from fedlin.data.fit_preparation import fit_preparation
 from fedlin.data.preparation import Preparation, Recipe
 from fedlin.data.prepare_table import summarise_table
@@ -90,12 +91,13 @@ def _prepare_sites(
         request = wire.write_message(Header(Kind.SUMMARISE, _BEFORE), json.dumps(asdict(recipe)).encode())
         summaries = _ask_all(transport, "summarise", request, Kind.SUMMARY, expect, policy, pending)
         up, down = sum(map(len, summaries.values())), len(request) * len(expect)
-        preparation = fit_preparation(recipe, merge_summaries([from_bytes(summaries[name]) for name in sorted(expect)]))
+        merged = merge_summaries([_summary(name, summaries[name]) for name in sorted(expect)])
+        preparation = fit_preparation(recipe, merged)
         if place is not None:
             write_whole(place, preparation.to_bytes(), mode=0o600)
     request = wire.write_message(Header(Kind.PREPARE, _BEFORE), preparation.to_bytes())
     replies = _ask_all(transport, "prepare", request, Kind.PREPARED, expect, policy, pending)
-    dims = {name: int(wire.read_facts(memoryview(reply)).get("dim", 0)) for name, reply in replies.items()}
+    dims = {name: _dim(name, reply) for name, reply in replies.items()}
     if len(set(dims.values())) != 1:
         each = ", ".join(f"{name} {dim}" for name, dim in sorted(dims.items()))
         raise FederationError(
@@ -109,6 +111,24 @@ def _prepare_sites(
     )
 
 
+def _summary(name: str, body: bytes) -> dict[str, ColumnSummary]:
+    try:
+        return from_bytes(body)
+    except DataError as cause:
+        raise FederationError(f"{name}: {cause}") from cause
+
+
+def _dim(name: str, body: bytes) -> int:
+    """How many entries a site says that its model has."""
+    try:
+        dim = wire.read_facts(body).get("dim")
+    except WireError as cause:
+        raise FederationError(f"{name}: {cause}") from cause
+    if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
+        raise FederationError(f"{name} says that its model has {shown(dim)} entries: let it give a whole number.")
+    return dim
+
+
 def _ask_all(
     transport: Transport,
     phase: str,
@@ -120,14 +140,19 @@ def _ask_all(
 ) -> dict[str, bytes]:
     """The bodies of every site's answer; who has not answered is asked again until patience ends."""
     answers: dict[str, bytes] = {}
+    damaged: dict[str, str] = {}  # why what came of a site is no answer: it may have been damaged on the way
     deadline = time.monotonic() + policy.patience
     while True:
         missing = [name for name in expect if name not in answers]
         reachable = [name for name in missing if name in transport.clients()]
         pending.begin(0, phase, missing)
         for name, reply in transport.exchange(phase, request, reachable, policy.timeout).items():
-            header, rest = wire.read_message(reply)
-            answered, body = wire.read_reply(rest)
+            try:
+                header, rest = wire.read_message(reply)
+                answered, body = wire.read_reply(rest)
+            except WireError as cause:
+                damaged[name] = str(cause)
+                continue
             if answered.request != wire.identify(request):  # late, to another request
                 continue
             if header.kind == Kind.REFUSED:
@@ -141,8 +166,10 @@ def _ask_all(
         if not missing:
             return answers
         if time.monotonic() > deadline:
+            told = "; ".join(f"{name} sent what is none: {damaged[name]}" for name in missing if name in damaged)
             raise FederationError(
                 f"no answer from {', '.join(missing)} within {policy.patience:g} s: start these sites."
+                + (f" {told}" if told else "")
             )
         time.sleep(policy.pause)
 

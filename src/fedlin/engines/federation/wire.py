@@ -176,12 +176,17 @@ def write_task(header: Header, task: Task, body: bytes) -> bytes:
     return message
 
 
-def name_state(header: Header, task: Task, body: bytes) -> bytes:
-    """Eight bytes that name the state a task leads to, whatever else is said in the message that brings it.
+def task_digest(header: Header, task: Task, body: bytes) -> bytes:
+    """32 bytes that tell a task from any other, also from one that was sought to be taken for it.
 
     Its body is given by its digest.
     """
-    return hashlib.sha256(_head(header) + _TASK.pack(*task) + body).digest()[:8]
+    return hashlib.sha256(_head(header) + _TASK.pack(*task) + body).digest()
+
+
+def name_state(header: Header, task: Task, body: bytes) -> bytes:
+    """Eight bytes that name the state a task leads to, whatever else is said in the message that brings it."""
+    return task_digest(header, task, body)[:8]
 
 
 def name_upload(header: Header, task: Task, body: bytes) -> bytes:

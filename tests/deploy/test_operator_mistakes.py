@@ -1,0 +1,168 @@
+"""Slips of operators and owners, and moments of bad luck: what was there stays, and what is wrong is told."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+
+from fedlin.cli import app
+from fedlin.deploy.flare import processes
+from fedlin.deploy.flare.processes import Process
+from fedlin.deploy.folder_lock import locked
+from fedlin.deploy.project import create
+from fedlin.deploy.run_history import METRICS, RunHistory
+from fedlin.deploy.runs import STATE
+from fedlin.deploy.settings import NAME, read_settings
+from fedlin.deploy.site_settings import SITE, read_limits
+from fedlin.deploy.watch_page import KEY, WatchServer
+from fedlin.deploy.watch_snapshot import view_of
+from fedlin.engines import checkpoint
+from fedlin.engines.federation.limits import LEDGER
+from fedlin.engines.federation.membership import READMIT
+from fedlin.errors import DeployError
+
+
+def invoke(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["federation", *map(str, words)])
+    return done.exit_code, done.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create(tmp_path / "federation", ["north", "south"], "localhost", 8002)
+    return tmp_path / "federation"
+
+
+def log(folder: Path, *events: dict[str, Any]) -> Path:
+    """The server's log, as of a run that has begun; the folder of its state."""
+    state = folder / "server" / STATE
+    state.mkdir(exist_ok=True)
+    began = {"event": "began", "round": 0, "clients": ["north", "south"], "weights": {"north": 1.0, "south": 1.0}}
+    (state / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (began, *events)))
+    return state
+
+
+def kept_out(name: str) -> dict[str, Any]:
+    return {"event": "fault", "round": 1, "client": name, "kind": "quarantined", "why": "NaN", "doing": "nothing"}
+
+
+def test_two_sites_that_are_let_in_one_after_the_other_are_both_let_in(folder: Path) -> None:
+    state = log(folder, kept_out("north"), kept_out("south"))
+    for name in ("north", "south"):
+        assert invoke("readmit", folder, name)[0] == 0
+    assert json.loads((state / READMIT).read_text()) == ["north", "south"]
+
+
+@pytest.mark.parametrize(("name", "others"), [("nroth", "north"), ("south", "north")])
+def test_letting_in_whom_nobody_keeps_out_is_told(folder: Path, name: str, others: str) -> None:
+    """A name that was misspelt would else be waited for in vain."""
+    state = log(folder, kept_out("north"))
+    code, said = invoke("readmit", folder, name)
+    assert code == 2
+    assert f"'{name}' is not kept out of this run, and {others} is" in said
+    assert not (state / READMIT).exists()
+
+
+def test_a_federation_that_is_joined_is_not_started_on_the_same_machine(folder: Path) -> None:
+    """It would end the processes that `join` keeps, which would start them again, and so on."""
+    with locked(folder / "server"):
+        code, said = invoke("start", "--local", folder)
+    assert code == 2
+    assert f"server is in use by process {os.getpid()}" in said
+
+
+def test_a_full_disk_leaves_the_settings_as_they_were(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (folder / NAME).read_text()
+
+    def full(path: Any, *rest: Any, **options: Any) -> Any:
+        if Path(path).name.startswith(NAME):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return open(path, *rest, **options)
+
+    monkeypatch.setattr(checkpoint, "open", full, raising=False)
+    for words in (("remove", "south", folder), ("add", "west", folder)):
+        code, said = invoke(*words)
+        assert code == 2
+        assert os.strerror(errno.ENOSPC) in said
+        assert "Traceback" not in said
+    assert (folder / NAME).read_text() == before
+    assert read_settings(folder).sites == ("north", "south")
+
+
+def test_a_name_that_was_a_site_s_is_not_given_to_another(folder: Path, tmp_path: Path) -> None:
+    """Its former certificate is good for most of a year, and would be heard under that name."""
+    assert invoke("remove", "south", folder)[0] == 0
+    (folder / "sites" / "south").rename(tmp_path / "away")
+    code, said = invoke("add", "south", folder)
+    assert code == 2
+    assert "whoever has its former key would take part again" in said
+    assert invoke("add", "south-2", folder)[0] == 0
+
+
+def test_what_a_command_writes_is_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the shell of who gives the command allows others."""
+    monkeypatch.setattr(processes, "_LOG_SIZE", 10)
+    before = os.umask(0o022)
+    try:
+        assert invoke("remove", "south", folder)[0] == 0
+        process = Process(folder / "server", "server", "server", "")
+        (folder / "server" / "process.log").write_text("long enough")
+        process.rotate_logs()
+    finally:
+        os.umask(before)
+    assert (folder / "server" / "process.log.1").read_text() == "long enough"
+    written = [folder / "server" / "process.log.1", folder / NAME, *(folder / "job").rglob("*")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
+
+
+def test_limits_that_are_moved_away_are_not_lifted(folder: Path) -> None:
+    """A site that never had a file has fedlin's own; one whose file is gone refuses until it is back."""
+    kit = folder / "sites" / "north"
+    assert read_limits(kit).tau == 10_000
+    text = (kit / SITE).read_text()
+    (kit / SITE).unlink()
+    with pytest.raises(DeployError, match=r"site\.toml is gone, and with it this site's limits"):
+        read_limits(kit)
+    (kit / SITE).write_text(text)
+    assert read_limits(kit).tau == 10_000
+    assert read_limits(folder).tau == 10_000
+
+
+def test_the_status_of_a_site_whose_ledger_is_damaged_says_so(folder: Path) -> None:
+    kit = folder / "sites" / "north"
+    (kit / STATE).mkdir()
+    (kit / STATE / LEDGER).write_text('{"run": "00')
+    code, said = invoke("status", kit)
+    assert code == 2
+    assert "ledger.json cannot be read" in said
+
+
+@pytest.mark.parametrize("key", ["", "a", "\u00e9" * 30, "short-key"])
+def test_a_page_s_key_that_was_cut_off_is_made_anew(folder: Path, key: str) -> None:
+    (folder / "server" / KEY).write_text(key)
+    server = WatchServer(folder / "server", view_of(folder / "server", None), 0)
+    server._server.server_close()
+    whole = (folder / "server" / KEY).read_text()
+    assert whole != key
+    assert len(whole) >= 22
+    assert server.address.endswith(f"/{whole}/")
+
+
+def test_a_site_that_names_ever_new_metrics_does_not_fill_the_page(tmp_path: Path) -> None:
+    (tmp_path / STATE).mkdir()
+    lines = []
+    for number in range(1, 50):
+        mean = {f"{number:02d}-{metric:02d}": 1.0 for metric in range(64)}
+        lines.append(json.dumps({"event": "evaluation", "round": number, "mean": mean, "sites": {"north": mean}}))
+    (tmp_path / STATE / "log.jsonl").write_text("\n".join(lines) + "\n")
+    history = RunHistory(tmp_path)
+    history.update()
+    titles = [curve["title"] for curve in history.curves()]
+    assert len(titles) == METRICS
+    assert all(title.startswith("49-") for title in titles)
