@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from fedlin.bit_codes import round_to_powers
 from fedlin.compressors import (
     Compressor,
     _pack,
@@ -23,7 +24,6 @@ from fedlin.compressors import (
     nearest,
     quantize,
     rand_k,
-    round_to_powers,
     sign,
     top_k,
 )

@@ -106,8 +106,8 @@ def inner_product(method: Method, attackers: Iterable[int], scale: float = 2.0, 
 
 def _named(name: str, method: Method, attackers: Iterable[int], phase: str | None, **parts: float) -> Method:
     zero = dict.fromkeys(("own", "centre", "deviation", "draw"), 0.0)
-    made = _forged(method, _numbers(attackers), phase, **(zero | parts))
-    return replace(made, name=f"{name}({method.name})")
+    attacked = _forged(method, _numbers(attackers), phase, **(zero | parts))
+    return replace(attacked, name=f"{name}({method.name})")
 
 
 def _any_number(name: str, value: object) -> float:

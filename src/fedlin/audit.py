@@ -2,7 +2,7 @@
 
 Whoever changes, removes or inserts a line breaks the chain from there on. Lines cut off at the end are found by what
 others have written down: server and sites tell each other the hash of their latest line whenever a run begins or goes
-on, and keep what they were told in their own trails.
+on, and keep what they received in their own trails.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class AuditTrail:
         self.path = folder / TRAIL
         self._known: tuple[int, int, str] | None = None  # the file's size, and number and hash of its last line
 
-    def record(self, event: str, **facts: Any) -> str:
+    def record(self, event: str, **facts: object) -> str:
         """Add a line; its hash."""
         with self._locked():
             size = self._size()

@@ -170,7 +170,7 @@ def printable(text: str, longest: int) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
-def refuse_missing(column: Any, what: str, instead: str) -> None:
+def refuse_missing(column: object, what: str, instead: str) -> None:
     """Refuse a column of rows some of which have no `what`; `instead` says how to fill them in.
 
     >>> refuse_missing(["a", None], "label", "fill them in")
@@ -186,7 +186,7 @@ def refuse_missing(column: Any, what: str, instead: str) -> None:
         )
 
 
-def missing(values: Any) -> NDArray[np.bool_]:
+def missing(values: object) -> NDArray[np.bool_]:
     """Where entries are missing: None, NaN, or what pandas has in their place.
 
     >>> missing(["a", None, float("nan")]).tolist()

@@ -1,7 +1,7 @@
 """What is known of every round, as one list: programs, logs, results, stops, callbacks, trackers and pages read it.
 
 A column is measured of the model after a round, or is the sum so far of what rounds took. To add one, add it to
-`COLUMNS`: it is then computed, kept, saved, drawn and handed to callbacks like the others. A name that is not in the
+`COLUMNS`: it is then computed, kept, saved, drawn and passed to callbacks like the others. A name that is not in the
 list is a metric given at run time, such as an accuracy.
 """
 
@@ -15,11 +15,20 @@ from jax.typing import DTypeLike
 
 from fedlin.core import Array, Scalar, Vector
 
-Measures = dict[str, Any]  # by column, of one model or of one after each round; NaN where nobody looked
+Measure = Any  # a number or an array, on the host or traced
+Measures = dict[str, Measure]  # by column, of one model or of one after each round; NaN where not computed
 
 
 class ModelView(NamedTuple):
-    """What can be said of a model, as traced code."""
+    """What can be said of a model, as traced code.
+
+    Attributes:
+        x: The model, (d,).
+        loss: f(x).
+        grad: ∇f(x), (d,).
+        gap: f(x) - f*, NaN where f* is not known.
+        minimizer: x*, None where it is not known.
+    """
 
     x: Vector
     loss: Scalar  # f(x)
@@ -29,7 +38,14 @@ class ModelView(NamedTuple):
 
 
 class RoundCosts(NamedTuple):
-    """What some rounds took, one entry a round."""
+    """What some rounds took, one entry a round.
+
+    Attributes:
+        bytes_up: Bytes that all clients sent.
+        bytes_down: Bytes that were sent to them.
+        gradients: Gradients that all clients took.
+        seconds: Measured seconds.
+    """
 
     bytes_up: Array
     bytes_down: Array
@@ -46,7 +62,7 @@ class Column:
         title: Its name in a sentence.
         label: Its name on an axis.
         measure: What it is of a model, as traced code; None where it is no measure of the model.
-        cost: What each round adds to it; None where rounds do not add to it, or who knows tells afterwards.
+        cost: What each round adds to it; None where rounds do not add to it, or where it is computed afterwards.
         sums: Whether it is the sum so far of what rounds took, zero at the start.
         stop: Whether a run ends when it is "at most" or "at least" a limit; None where a run does not end by it.
         positive: Whether it is never negative, so that a limit has to be above 0 and its axis is logarithmic.
@@ -67,8 +83,16 @@ class Column:
     missing: str = "it was not measured"
     write: Callable[[float], str] = "{:.3g}".format
 
-    def reached(self, value: Any, limit: Any) -> Any:
-        """Whether a value, or each of an array, is at its limit; what is not finite never is."""
+    def reached(self, value: Measure, limit: Measure) -> Measure:
+        """Whether a value, or each of an array, is at its limit; what is not finite never is.
+
+        Args:
+            value: A value of the column, or an array of them.
+            limit: The limit.
+
+        Returns:
+            True or False, or an array of them.
+        """
         if self.stop == "at least":
             return (value >= limit) & (value < np.inf)
         return (value <= limit) & (value > -np.inf)
@@ -88,6 +112,12 @@ def _squared_distance(view: ModelView) -> Scalar:
 
 def write_bytes(value: float) -> str:
     """A number of bytes for a reader.
+
+    Args:
+        value: How many bytes.
+
+    Returns:
+        The number with its unit.
 
     >>> write_bytes(1234567)
     '1.23 MB'
@@ -180,6 +210,12 @@ _KNOWN = {column.name: column for column in (ROUNDS, BYTES, *COLUMNS, *FEDERATIO
 def column(name: str) -> Column:
     """The column of this name; one that is not in the list is a metric, which is better the higher it is.
 
+    Args:
+        name: A column's name.
+
+    Returns:
+        The column.
+
     >>> column("gap").label, column("accuracy").stop
     ('f(x) - f*', 'at least')
     """
@@ -187,18 +223,40 @@ def column(name: str) -> Column:
     return known or Column(name, name, name, stop="at least", missing="it was not among the metrics")
 
 
-def reached(measures: Measures, limits: Measures) -> list[Any]:
-    """Whether each measure that has a limit is at it."""
+def reached(measures: Measures, limits: Measures) -> list[Measure]:
+    """Whether each measure that has a limit is at it.
+
+    Args:
+        measures: Measures by the names of their columns.
+        limits: Limits by the names of their columns.
+
+    Returns:
+        True or False for each limit, in order.
+    """
     return [column(name).reached(measures[name], limit) for name, limit in limits.items()]
 
 
 def is_metric(name: str) -> bool:
-    """Whether a column of this name is one given at run time."""
+    """Whether a column of this name is one given at run time.
+
+    Args:
+        name: A column's name.
+
+    Returns:
+        Whether it is a metric.
+    """
     return name not in _KNOWN
 
 
 def write(name: str, value: float) -> str:
     """A column's value for a reader.
+
+    Args:
+        name: The column's name.
+        value: The value.
+
+    Returns:
+        The text; a dash where the value is not finite.
 
     >>> write("seconds", 0.12345), write("gradients", float("inf"))
     ('0.123', '–')
@@ -207,17 +265,37 @@ def write(name: str, value: float) -> str:
 
 
 def measure_all(view: ModelView) -> Measures:
-    """Every measure of a model."""
+    """Every measure of a model.
+
+    Args:
+        view: The model.
+
+    Returns:
+        The measures by the names of their columns.
+    """
     return {quantity.name: quantity.measure(view) for quantity in MEASURED if quantity.measure is not None}
 
 
 def unmeasured(dtype: DTypeLike) -> Measures:
-    """Stands for the measures of a round after which nobody looked."""
+    """Stands for the measures of a round that was not measured.
+
+    Args:
+        dtype: The precision.
+
+    Returns:
+        NaN by the names of the columns.
+    """
     return {quantity.name: jnp.full((), jnp.nan, dtype) for quantity in MEASURED}
 
 
 def headline(values: Mapping[str, float]) -> str:
     """The first metric, measure or training loss that is known, in words.
+
+    Args:
+        values: Values by the names of their columns.
+
+    Returns:
+        The column's title and its value.
 
     >>> headline({"gap": float("nan"), "grad_norm": 0.5, "loss": 2.0})
     'gradient norm 5.00e-01'

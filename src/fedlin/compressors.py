@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlin.bit_codes import code_bits, pack_bits, round_to_powers
 from fedlin.checks import one_of, positive, positive_integer, true_or_false
 from fedlin.core import Key, Mechanism, Vector
 from fedlin.errors import ArgumentError
-from fedlin.payloads import Dense, Grid, Narrow, Packed, Payload, Powers, Sparse, code_bits, pack_bits
+from fedlin.payloads import Dense, Grid, Narrow, Packed, Payload, Powers, Sparse
 
 _TOP = 15  # a cast's largest entry lands in [2¹⁴, 2¹⁵), below the range of float16 even when rounded up
 _COUNTED = 96  # up to this many entries, counting for each who is larger beats a search for the k-th largest on a CPU
@@ -324,26 +324,14 @@ def natural() -> Compressor:
     return Compressor("natural()", encode, omega=lambda d: 1 / 8)
 
 
-def round_to_powers(vector: Vector, draws: Vector) -> jax.Array:
-    """Sign and exponent of every entry as one whole number, the exponent one higher where the draw in [0, 1) says so.
-
-    The fraction of a number is how far it lies on the way from one power of two to the next, and in a number too
-    small for an exponent of its own, how far from zero: so one comparison serves all.
-    """
-    kind = np.finfo(vector.dtype)
-    unsigned = np.dtype(f"uint{kind.bits}")
-    bits = jax.lax.bitcast_convert_type(vector, unsigned)
-    exponent = bits >> unsigned.type(kind.nmant)  # with the sign above it
-    fraction = bits & unsigned.type(2**kind.nmant - 1)
-    last = 2**kind.nexp - 2  # the next exponent stands for infinity
-    full = exponent & unsigned.type(2**kind.nexp - 1) >= unsigned.type(last)
-    up = (draws < fraction.astype(vector.dtype) * 2.0**-kind.nmant) & ~full
-    codes: jax.Array = exponent.astype(jnp.int32) + up.astype(jnp.int32)
-    return codes
-
-
-def index_dtype(dim: int) -> np.dtype[Any]:
+def index_dtype(dim: int) -> np.dtype:
     """The smallest unsigned integer type that holds the indices 0..dim-1.
+
+    Args:
+        dim: d.
+
+    Returns:
+        The type.
 
     >>> index_dtype(256), index_dtype(257)
     (dtype('uint8'), dtype('uint16'))
@@ -390,7 +378,15 @@ def _pack(scale: jax.Array, codes: jax.Array, bits: int, levels: int) -> Packed:
 
 
 def at_most(name: str, k: int) -> Callable[[int], None]:
-    """A check that refuses a dimension below k."""
+    """A check that refuses a dimension below k.
+
+    Args:
+        name: The argument's name, for the error.
+        k: The number that a dimension may not be below.
+
+    Returns:
+        The check, for `Compressor.check`.
+    """
 
     def check(dim: int) -> None:
         if k > dim:

@@ -65,7 +65,13 @@ class Oracle(NamedTuple):
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Optax's pair of functions, of a model or of the arrays it is made of; two of one digest are the same."""
+    """Optax's pair of functions, of a model or of the arrays it is made of; two of one digest are the same.
+
+    Attributes:
+        digest: What identifies it.
+        init: The state before the first step, from the model.
+        update: (gradient, state, model) to the update and the next state.
+    """
 
     digest: str
     init: Callable[[PyTree], PyTree] = field(compare=False, repr=False)
@@ -154,6 +160,11 @@ class Mechanism(NamedTuple):
 
     Another client in its place moves the upload by at most 2·clip, and the mean by that times its weight. The noise in
     every entry has `noise` times this as its standard deviation; the client adds it or, if `central`, the server.
+
+    Attributes:
+        clip: The largest norm of an upload.
+        noise: The standard deviation over how far one client can move the upload.
+        central: Whether the server adds the noise.
     """
 
     clip: float
@@ -215,7 +226,7 @@ class Algorithm(Generic[S, C]):
         init_client: A client's state at the starting point.
         phases: The phases of a round.
         opening: Those of the first round, where they are others.
-        renewal: The probability with which a later round is played as the first one, by a coin that all share.
+        renewal: The probability with which a later round runs the phases of the first one, by a coin that all share.
         requires: What it needs of a run; checked before anything is compiled.
         check: Raises for a dimension it cannot serve.
         clients: m, where it is made for so many clients and no others.
@@ -241,13 +252,13 @@ class Algorithm(Generic[S, C]):
         return self.name
 
     def phases_in(self, opening: bool) -> tuple[Phase[S, C], ...]:
-        """The phases of the first round and of those played as it, if `opening`, or of any other.
+        """The phases of the first round and of those that repeat it, if `opening`, or of any other.
 
         Args:
-            opening: Whether it is the first round, or one played as it.
+            opening: Whether it is the first round, or one that repeats it.
 
         Returns:
-            The phases, in the order in which they are played.
+            The phases, in order.
         """
         return self.opening if opening and self.opening is not None else self.phases
 
@@ -262,6 +273,11 @@ class MethodRecipe:
     `structure` fixes the program, `numbers` are its inputs. A number left at None is taken from the problem. Of an
     argument that is a method itself, as a wrapper has one, its recipe is in the structure and its numbers are among
     the numbers, named "argument.number".
+
+    Attributes:
+        build: The function that makes the algorithm.
+        structure: Its arguments that fix the program.
+        numbers: Its arguments that are inputs of the program.
     """
 
     build: Callable[..., Method]
@@ -269,7 +285,14 @@ class MethodRecipe:
     numbers: tuple[tuple[str, float | None], ...]
 
     def with_numbers(self, numbers: Numbers) -> Method:
-        """The algorithm with these numbers in place, concrete or traced."""
+        """The algorithm with these numbers in place, concrete or traced.
+
+        Args:
+            numbers: A value for each name in `numbers`.
+
+        Returns:
+            The algorithm.
+        """
         arguments = dict(self.structure)
         for argument, value in self.structure:
             if isinstance(value, MethodRecipe):
@@ -287,12 +310,27 @@ Structure = Method | MethodRecipe  # an algorithm itself, or its recipe without 
 
 
 def structure(algorithm: Method) -> Structure:
-    """What of an algorithm fixes its program."""
+    """What of an algorithm fixes its program.
+
+    Args:
+        algorithm: The method.
+
+    Returns:
+        Its recipe without numbers, or the method itself where it has no recipe.
+    """
     return algorithm if algorithm.recipe is None else replace(algorithm.recipe, numbers=())
 
 
 def rebuild(structure: Structure, numbers: Numbers) -> Method:
-    """The algorithm of this structure with these numbers, concrete or traced."""
+    """The algorithm of this structure with these numbers, concrete or traced.
+
+    Args:
+        structure: What `structure` returned.
+        numbers: A value for each number of the recipe.
+
+    Returns:
+        The algorithm.
+    """
     return structure.with_numbers(numbers) if isinstance(structure, MethodRecipe) else structure
 
 

@@ -1,7 +1,7 @@
 """What the machine offers: which devices there are, what runs on them, and how work is shared out over them.
 
 JAX shows a CPU as one device, and small products run on one core of it. So fedlin asks for a device a core when it is
-imported, unless JAX has started already or was told how many to show.
+imported, unless JAX has started already or was configured with a number of devices.
 """
 
 import os
@@ -20,11 +20,11 @@ from fedlin.layout import CLIENTS, RUNS, SHARED_OUT, count_bytes
 
 Devices = int | Sequence[jax.Device] | None
 WORTH_SHARING = 2**25  # bytes that a round reads, from which a second core outweighs what their all-reduces cost
-WORTH_COPYING = 2**28  # bytes of data up to which every core gets a copy to play runs of its own
+WORTH_COPYING = 2**28  # bytes of data up to which every core gets a copy for runs of its own
 
 
 def _show_cores() -> None:
-    """Let JAX show every core as a device, where nobody has decided otherwise."""
+    """Let JAX show every core as a device, where nothing else was configured."""
     config: Any = jax.config  # its typed face leaves this out
     if config.jax_num_cpu_devices == -1 and "device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # JAX has started: it keeps the devices it has

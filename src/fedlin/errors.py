@@ -1,4 +1,4 @@
-"""What goes wrong, told before any work starts: what was given, what is allowed, what to do."""
+"""Errors, raised before any work starts: what was given, what is allowed, what to do."""
 
 
 class FedLinError(ValueError):

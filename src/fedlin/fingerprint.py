@@ -40,7 +40,7 @@ def describe(value: object) -> str:
     return _describe(value, ())
 
 
-def _describe(value: Any, within: tuple[int, ...]) -> str:
+def _describe(value: object, within: tuple[int, ...]) -> str:
     if id(value) in within:  # a function that holds itself
         return f"<{len(within) - within.index(id(value))} up>"
 

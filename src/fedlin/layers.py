@@ -26,7 +26,11 @@ _NAMED = 4  # layers that a name lists one by one
 @partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=[])
 @dataclass(frozen=True)
 class Layers:
-    """The payloads of a vector's parts, in order."""
+    """The payloads of a vector's parts, in order.
+
+    Attributes:
+        parts: The payloads.
+    """
 
     parts: tuple[Payload, ...]
 

@@ -57,7 +57,7 @@ class Link:
         send: (key, the sender's memory, value) to the payload and the sender's next memory, as traced code.
         receive: (the receiver's memory, the decoded message, central) to the estimate and the receiver's next memory.
         sender: The sender's memory before the first message, from a vector of the value's shape.
-        receiver: The same of the receiver. At a server that hears many clients it has to follow the mean of theirs.
+        receiver: The same of the receiver. At a server with many clients it has to follow the mean of theirs.
         check: Refuses a dimension it cannot serve.
         lossless: Whether every value arrives exactly, whatever came before.
         tracks: Whether the receiver remembers. It then must not miss a message, and its memory is the sender's.
@@ -263,6 +263,13 @@ def _known(compressor: Compressor) -> Compressor:
 def as_link(value: Link | Compressor, name: str) -> Link:
     """A link as it is; a bare compressor as its error feedback, or plain where nothing is lost or all is noised.
 
+    Args:
+        value: A link or a compressor.
+        name: The argument's name, for the error.
+
+    Returns:
+        The link.
+
     >>> from fedlin.compressors import top_k
     >>> as_link(top_k(3), "uplink")
     error_feedback(top_k(3))
@@ -277,11 +284,27 @@ def as_link(value: Link | Compressor, name: str) -> Link:
 
 
 def encoding_key(encoder: Link | Compressor, local: Local, own: Key) -> Key:
-    """What a client's upload is encoded with: its `own` key, or the same for all clients where they draw together."""
+    """What a client's upload is encoded with: its `own` key, or the same for all clients where they draw together.
+
+    Args:
+        encoder: The link or compressor of the upload.
+        local: The client's.
+        own: The client's own key.
+
+    Returns:
+        The key to encode with.
+    """
     return jax.random.fold_in(local.shared_key, _ENCODING) if encoder.shared else own
 
 
 def private(*uplinks: Link) -> tuple[Mechanism | None, ...]:
-    """The mechanism of each uplink, or nothing where none of them is private."""
+    """The mechanism of each uplink, or nothing where none of them is private.
+
+    Args:
+        uplinks: The link of each phase's upload, in order.
+
+    Returns:
+        A mechanism or None for each, for `Algorithm.mechanisms`; empty where all are None.
+    """
     mechanisms = tuple(link.mechanism for link in uplinks)
     return mechanisms if any(mechanisms) else ()

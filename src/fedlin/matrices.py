@@ -23,7 +23,12 @@ from fedlin.payloads import Payload, Size, Symbols, array_bytes, paper_bits, sym
 @partial(jax.tree_util.register_dataclass, data_fields=["payload"], meta_fields=["dim"])
 @dataclass(frozen=True)
 class Triangle:
-    """A symmetric matrix as the vector of its upper triangle, encoded."""
+    """A symmetric matrix as the vector of its upper triangle, encoded.
+
+    Attributes:
+        payload: The encoded vector.
+        dim: d, the rows of the matrix.
+    """
 
     payload: Payload
     dim: int
@@ -52,7 +57,13 @@ class Triangle:
 @partial(jax.tree_util.register_dataclass, data_fields=["payload", "signs"], meta_fields=["dim"])
 @dataclass(frozen=True)
 class LowRank:
-    """Σ_r ± v_r v_rᵀ: the vectors v_r, each an eigenvector times the root of its eigenvalue's magnitude, and signs."""
+    """Σ_r ± v_r v_rᵀ: the vectors v_r, each an eigenvector times the root of its eigenvalue's magnitude, and signs.
+
+    Attributes:
+        payload: The encoded vectors v_r, one after the other.
+        signs: (R,), each -1 or 1.
+        dim: d, the rows of the matrix.
+    """
 
     payload: Payload  # of the R vectors one after the other
     signs: jax.Array  # (R,), each -1 or 1
@@ -178,6 +189,12 @@ def _symmetric(compressor: Compressor) -> MatrixCompressor:
 def triangle_size(dim: int) -> int:
     """d(d+1)/2, the entries on and above the diagonal.
 
+    Args:
+        dim: d, the rows of the matrix.
+
+    Returns:
+        How many entries.
+
     >>> triangle_size(3)
     6
     """
@@ -185,14 +202,29 @@ def triangle_size(dim: int) -> int:
 
 
 def to_triangle(matrix: Matrix) -> Vector:
-    """The upper triangle as a vector of the same norm."""
+    """The upper triangle as a vector of the same norm.
+
+    Args:
+        matrix: A symmetric matrix, (d, d).
+
+    Returns:
+        The vector, (d(d+1)/2,).
+    """
     matrix = jnp.asarray(matrix)
     rows, columns = np.triu_indices(matrix.shape[0])
     return matrix[rows, columns] * _scales(matrix.shape[0]).astype(matrix.dtype)
 
 
 def from_triangle(vector: Vector, dim: int) -> Matrix:
-    """The symmetric matrix whose upper triangle this is."""
+    """The symmetric matrix whose upper triangle this is.
+
+    Args:
+        vector: What `to_triangle` returned, (d(d+1)/2,).
+        dim: d.
+
+    Returns:
+        The matrix, (d, d).
+    """
     rows, columns = np.triu_indices(dim)
     upper = jnp.zeros((dim, dim), vector.dtype).at[rows, columns].set(vector / _scales(dim).astype(vector.dtype))
     return upper + jnp.triu(upper, 1).T

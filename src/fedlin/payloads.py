@@ -12,14 +12,19 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlin.bit_codes import check_codes, code_bits, unpack_bits, unpacked, used_bits
 from fedlin.core import Array, Message, Vector
 from fedlin.errors import NotFiniteError, WireError
 
 
 class Size(NamedTuple):
-    """Bytes of a message, values and indices apart."""
+    """Bytes of a message, values and indices apart.
+
+    Attributes:
+        values: Bytes of values.
+        indices: Bytes of indices.
+    """
 
     values: int
     indices: int
@@ -31,7 +36,13 @@ class Size(NamedTuple):
 
 
 class Symbols(NamedTuple):
-    """A message for an entropy coder: whole numbers below `alphabet`, and bits in which there is no pattern to find."""
+    """A message for an entropy coder: whole numbers below `alphabet`, and bits in which there is no pattern to find.
+
+    Attributes:
+        codes: The whole numbers.
+        alphabet: One more than the largest possible code.
+        other: How many bits are sent as they are.
+    """
 
     codes: Array
     alphabet: int
@@ -63,7 +74,11 @@ class Payload(Protocol):
 @partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=[])
 @dataclass(frozen=True)
 class Dense:
-    """Every entry, as it is."""
+    """Every entry, as it is.
+
+    Attributes:
+        values: The entries, (d,).
+    """
 
     values: jax.Array
 
@@ -82,12 +97,19 @@ class Dense:
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["dim", "shared"])
 @dataclass(frozen=True)
 class Sparse:
-    """k values and the k places they belong to."""
+    """k values and the k places they belong to.
+
+    Attributes:
+        values: The values, (k,).
+        indices: Their places, (k,).
+        dim: d.
+        shared: Whether all clients of a round have the same places, which then reveal nothing of their data.
+    """
 
     values: jax.Array
     indices: jax.Array
     dim: int
-    shared: bool = False  # whether all clients of a round have the same places, which tell nothing of their data
+    shared: bool = False
 
     def decode(self) -> Vector:
         """The vector that is zero elsewhere."""
@@ -116,11 +138,17 @@ class Sparse:
 @partial(jax.tree_util.register_dataclass, data_fields=["payload", "exponent"], meta_fields=["dtype"])
 @dataclass(frozen=True)
 class Narrow:
-    """Values of fewer bits and the power of two that keeps them in range: entry = value · 2^exponent."""
+    """Values of fewer bits and the power of two that keeps them in range: entry = value · 2^exponent.
+
+    Attributes:
+        payload: The values of fewer bits.
+        exponent: The exponent of the power of two.
+        dtype: The precision of the vector.
+    """
 
     payload: Dense | Sparse
     exponent: jax.Array
-    dtype: np.dtype[Any]  # of the vector
+    dtype: np.dtype
 
     def decode(self) -> Vector:
         """The vector in its own precision."""
@@ -154,7 +182,15 @@ class Narrow:
 @partial(jax.tree_util.register_dataclass, data_fields=["scale", "codes"], meta_fields=["dim", "bits", "levels"])
 @dataclass(frozen=True)
 class Packed:
-    """One scale and a code of a few bits for every entry: entry = scale · (code - levels) / levels."""
+    """One scale and a code of a few bits for every entry: entry = scale · (code - levels) / levels.
+
+    Attributes:
+        scale: The scale.
+        codes: The packed codes, uint8.
+        dim: d.
+        bits: Bits of a code.
+        levels: Half the number of steps.
+    """
 
     scale: jax.Array
     codes: jax.Array
@@ -179,11 +215,11 @@ class Packed:
 
     def symbols(self) -> Symbols:
         """The codes, and the scale as it is."""
-        return Symbols(_unpacked(self.codes, self.dim, self.bits), 2**self.bits, 8 * array_bytes(self.scale))
+        return Symbols(unpacked(self.codes, self.dim, self.bits), 2**self.bits, 8 * array_bytes(self.scale))
 
     def validate(self) -> None:
         """Refuse a code that stands for no level."""
-        _check_codes(self.codes, self.dim, self.bits, self.levels)
+        check_codes(self.codes, self.dim, self.bits, self.levels)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "levels", "bound", "dtype"])
@@ -192,13 +228,20 @@ class Grid:
     """A code of a few bits for every entry, in steps that all share: entry = bound · (code - levels) / levels.
 
     So the sum of many is in the sum of their codes.
+
+    Attributes:
+        codes: The packed codes, uint8.
+        dim: d.
+        levels: Half the number of steps.
+        bound: The largest magnitude of an entry.
+        dtype: The precision of the entries.
     """
 
     codes: jax.Array
     dim: int
     levels: int
     bound: float
-    dtype: str  # of the entries
+    dtype: str
 
     @property
     def bits(self) -> int:
@@ -220,21 +263,27 @@ class Grid:
 
     def symbols(self) -> Symbols:
         """The codes."""
-        return Symbols(_unpacked(self.codes, self.dim, self.bits), 2**self.bits, 0)
+        return Symbols(unpacked(self.codes, self.dim, self.bits), 2**self.bits, 0)
 
     def validate(self) -> None:
         """Refuse a code that stands for no level."""
-        _check_codes(self.codes, self.dim, self.bits, self.levels)
+        check_codes(self.codes, self.dim, self.bits, self.levels)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["codes"], meta_fields=["dim", "dtype"])
 @dataclass(frozen=True)
 class Powers:
-    """The sign and the exponent of every entry, packed: entry = ±2^exponent, or zero."""
+    """The sign and the exponent of every entry, packed: entry = ±2^exponent, or zero.
+
+    Attributes:
+        codes: The packed signs and exponents, uint8.
+        dim: d.
+        dtype: The precision of the entries; an exponent has 11 bits in double precision and 8 in single.
+    """
 
     codes: jax.Array
     dim: int
-    dtype: str  # of the entries; its exponent has 11 bits in double precision and 8 in single
+    dtype: str
 
     def decode(self) -> Vector:
         """The sign and the exponent back in their places of the number, its fraction zero."""
@@ -255,12 +304,12 @@ class Powers:
     def symbols(self) -> Symbols:
         """Sign and exponent of every entry as one code."""
         bits = 1 + np.finfo(self.dtype).nexp
-        return Symbols(_unpacked(self.codes, self.dim, bits), 2**bits, 0)
+        return Symbols(unpacked(self.codes, self.dim, bits), 2**bits, 0)
 
     def validate(self) -> None:
         """Refuse the exponent by which IEEE 754 writes infinity."""
         bits = 1 + np.finfo(self.dtype).nexp
-        exponents = _used_bits(self.codes, self.dim * bits).reshape(self.dim, bits)[:, 1:]
+        exponents = used_bits(self.codes, self.dim * bits).reshape(self.dim, bits)[:, 1:]
         if np.any(np.all(exponents == 1, axis=1)):
             raise NotFiniteError("the message holds an exponent beyond all finite numbers.")
 
@@ -277,12 +326,26 @@ def is_payload(node: object) -> TypeGuard[Payload]:
 
 
 def decode(message: Message) -> Message:
-    """The message with every payload in it decoded."""
+    """The message with every payload in it decoded.
+
+    Args:
+        message: A pytree of arrays and payloads.
+
+    Returns:
+        The same pytree with a vector in place of every payload.
+    """
     return jax.tree.map(lambda n: n.decode() if is_payload(n) else n, message, is_leaf=is_payload)
 
 
 def size(message: Message) -> Size:
-    """Exact bytes of a message, from shapes alone: works on arrays and on abstract shapes."""
+    """Exact bytes of a message, from shapes alone: works on arrays and on abstract shapes.
+
+    Args:
+        message: A pytree of arrays and payloads.
+
+    Returns:
+        The bytes.
+    """
     nodes = jax.tree.leaves(message, is_leaf=is_payload)
     sizes = [n.size() if is_payload(n) else Size(array_bytes(n), 0) for n in nodes]
     return Size(sum(s.values for s in sizes), sum(s.indices for s in sizes))
@@ -303,11 +366,11 @@ def paper_bits(message: Message) -> float:
     return float(sum(n.paper_bits() if hasattr(n, "paper_bits") else _own_bits(n) for n in nodes))
 
 
-def _own_bits(node: Any) -> float:
+def _own_bits(node: object) -> float:
     return sum(map(float_bits, jax.tree.leaves(node)))
 
 
-def symbols(node: Any) -> Symbols:
+def symbols(node: object) -> Symbols:
     """What an entropy coder gets of a payload or an array, concrete; numbers as they are where nothing else is said."""
     if hasattr(node, "symbols"):
         known: Symbols = node.symbols()
@@ -328,48 +391,6 @@ def validate(message: Message) -> None:
             raise WireError(f"a {type(node).__name__} payload is not as its encoder makes it: {cause}") from cause
 
 
-def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
-    """Codes of `bits` bits one after another, in ⌈d · bits / 8⌉ bytes."""
-    shifts = np.arange(bits - 1, -1, -1, dtype=np.int32)
-    flags = (codes[:, None] >> shifts[None]) & 1
-    return jnp.packbits(flags.astype(jnp.uint8).ravel())
-
-
-def unpack_bits(packed: jax.Array, dim: int, bits: int) -> jax.Array:
-    """The `dim` codes that `pack_bits` packed."""
-    flags = jnp.unpackbits(packed, count=dim * bits).reshape(dim, bits)
-    places = (1 << np.arange(bits - 1, -1, -1)).astype(np.int32)
-    return jnp.sum(flags.astype(jnp.int32) * places[None], axis=1, dtype=jnp.int32)
-
-
 def array_bytes(array: Any) -> int:
     """The bytes of an array, concrete or abstract."""
     return int(np.prod(array.shape, dtype=np.int64)) * int(np.dtype(array.dtype).itemsize)
-
-
-def code_bits(levels: int) -> int:
-    """The bits of a code for -levels to levels.
-
-    >>> code_bits(1), code_bits(127), code_bits(128)
-    (2, 8, 9)
-    """
-    return max(2, ceil(log2(2 * levels + 1)))
-
-
-def _unpacked(codes: Any, dim: int, bits: int) -> NDArray[np.int64]:
-    """The codes, in NumPy."""
-    places = 1 << np.arange(bits - 1, -1, -1)
-    return np.asarray(_used_bits(codes, dim * bits).reshape(dim, bits) @ places)
-
-
-def _check_codes(codes: Any, dim: int, bits: int, levels: int) -> None:
-    if np.any(_unpacked(codes, dim, bits) > 2 * levels):
-        raise WireError(f"a packed payload has a code beyond the {2 * levels + 1} that there are.")
-
-
-def _used_bits(codes: Any, used: int) -> NDArray[np.uint8]:
-    """The bits in use, if those that only fill the last byte are zero."""
-    flags = np.unpackbits(np.asarray(codes))
-    if np.any(flags[used:]):
-        raise WireError(f"a packed payload has bits beyond the {used} it needs.")
-    return flags[:used]

@@ -1,4 +1,4 @@
-"""Who does how much: the numbers of local steps τ_i and the step sizes η_i, fixed or changing every round."""
+"""Plans: the numbers of local steps τ_i and the step sizes η_i, fixed or changing every round."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from fedlin.problems.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Who does how much: every client's number of local steps and step size, fixed or changing every round.
+    """Every client's number of local steps and step size, fixed or changing every round.
 
     Args:
         tau: τ_i, whole numbers of at least 1: one for all, an array (clients,), or an array (rounds, clients).
@@ -32,7 +32,7 @@ class Plan:
 
     @classmethod
     def scaled(cls, tau: ArrayLike, eta_bar: float) -> "Plan":
-        """η_i = η̄/τ_i: the same progress a round for everyone, whatever the speed of the machine.
+        """η_i = η̄/τ_i: the same progress a round for every client, whatever its number of steps.
 
         Args:
             tau: τ_i, as for `Plan`.

@@ -1,14 +1,13 @@
 """Float64 where a problem asks for it, without flipping JAX's global switch for the user's other code."""
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import DTypeLike
 
 
-def precision(dtype: DTypeLike) -> AbstractContextManager[Any]:
+def precision(dtype: DTypeLike) -> AbstractContextManager[object]:
     """A context in which JAX computes in 64 bits exactly if `dtype` has 64."""
-    context: AbstractContextManager[Any] = jax.enable_x64(np.dtype(dtype).itemsize == 8)
+    context: AbstractContextManager[object] = jax.enable_x64(np.dtype(dtype).itemsize == 8)
     return context

@@ -1,4 +1,4 @@
-"""What a run came to: the model, and everything measured after every round."""
+"""The result of a run: the model, and everything measured after every round."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ class Result:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were played."""
+        """How many rounds were run."""
         return len(self.seconds) - 1
 
     @property

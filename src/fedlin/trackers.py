@@ -79,8 +79,8 @@ class _MLflow(Tracker):
             raise _missing("mlflow", "mlflow") from cause
         self._client, self._metric = MlflowClient(uri), Metric
         existing = self._client.get_experiment_by_name(experiment)
-        place = existing.experiment_id if existing else self._client.create_experiment(experiment)
-        self.run_id: str = self._client.create_run(place, run_name=run).info.run_id
+        experiment_id = existing.experiment_id if existing else self._client.create_experiment(experiment)
+        self.run_id: str = self._client.create_run(experiment_id, run_name=run).info.run_id
         for name, value in params.items():
             self._client.log_param(self.run_id, name, value)
         self._waiting: list[Any] = []

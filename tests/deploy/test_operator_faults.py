@@ -96,7 +96,7 @@ def test_a_full_disk_at_a_site_is_told_and_the_run_goes_on(
     ]
     said = event_line(told[0])
     assert f"north: it failed with OSError ({FULL}) [reference " in said
-    assert "Its owner makes room on the site's disk, and the run goes on." in said
+    assert "Its owner frees space on the site's disk, and the run goes on." in said
     assert str(federation.sites["north"]) not in said
     assert_same_model(federation)
     trails = {name: AuditTrail(kit) for name, kit in federation.sites.items()}

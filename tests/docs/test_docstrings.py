@@ -3,8 +3,9 @@
 import inspect
 import re
 from collections.abc import Iterator
+from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -13,8 +14,15 @@ PUBLIC = (
     "fedlin",
     "fedlin.aggregation",
     "fedlin.algorithms",
+    "fedlin.algorithms.wrap",
     "fedlin.attacks",
+    "fedlin.columns",
+    "fedlin.compressors",
+    "fedlin.core",
     "fedlin.data",
+    "fedlin.layers",
+    "fedlin.links",
+    "fedlin.matrices",
     "fedlin.privacy",
     "fedlin.problems",
     "fedlin.sklearn",
@@ -26,7 +34,7 @@ PUBLIC = (
     "fedlin.theory.surrogate",
 )
 # Those of them whose classes' methods name their arguments too.
-METHODS = ("fedlin", "fedlin.data")
+METHODS = ("fedlin", "fedlin.columns", "fedlin.data")
 SECTION = r"^{}:\n((?:[ ]+.*\n?|\n)*)"
 
 
@@ -36,15 +44,20 @@ def public_names(module_name: str) -> Iterator[tuple[str, Any]]:
     own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module_name]
     for name in getattr(module, "__all__", own):
         value = getattr(module, name)
-        if not name.startswith("_") and callable(value) and not inspect.ismodule(value):
+        if not name.startswith("_") and callable(value) and get_origin(value) is None:
             yield name, value
+
+
+def is_protocol(value: type) -> bool:
+    return bool(getattr(value, "_is_protocol", False))
 
 
 PLACES = [
     pytest.param(value, id=f"{module}.{name}")
     for module in PUBLIC
     for name, value in public_names(module)
-    if not (inspect.isclass(value) and issubclass(value, BaseException))
+    # A protocol's methods take the arguments, and the members of an enumeration are its values.
+    if not (inspect.isclass(value) and (issubclass(value, BaseException | Enum) or is_protocol(value)))
 ]
 
 CLASSES = {value for module in METHODS for _, value in public_names(module) if inspect.isclass(value)}

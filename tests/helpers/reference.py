@@ -324,17 +324,22 @@ def fedac(A: Array, b: Array, K: int, eta: float, mu: float, x0: Vector, rounds:
     return np.array(models)
 
 
+def mean_gradient(A: Array, b: Array, x: Vector) -> Vector:
+    """∇f(x), summed client by client."""
+    total = np.zeros(len(x))
+    for i in range(len(A)):
+        total = total + gradient(A[i], b[i], x) / len(A)
+    return total
+
+
 def nesterov(A: Array, b: Array, eta: float, mu: float, x0: Vector, steps: int) -> Array:
     """Nesterov's method for strongly convex f with constant momentum (1 − √(ημ))/(1 + √(ημ))."""
-    m = len(A)
     theta = (eta * mu) ** 0.5
     x = x0.copy()
     y = x0.copy()
     models = [x]
     for _ in range(steps):
-        full_gradient = np.zeros(len(x0))
-        for i in range(m):
-            full_gradient = full_gradient + gradient(A[i], b[i], y) / m
+        full_gradient = mean_gradient(A, b, y)
         following = y - eta * full_gradient
         y = following + (1.0 - theta) / (1.0 + theta) * (following - x)
         x = following
@@ -353,9 +358,7 @@ def s_local_svrg(
     for t in range(rounds):
         if renewed[t]:
             y = x.copy()
-        full_gradient = np.zeros(len(x0))
-        for i in range(n):
-            full_gradient = full_gradient + gradient(A[i], b[i], y) / n
+        full_gradient = mean_gradient(A, b, y)
         total = np.zeros(len(x0))
         for i in range(n):
             x_i = x.copy()
@@ -370,13 +373,10 @@ def s_local_svrg(
 
 def gradient_descent(A: Array, b: Array, eta: float, x0: Vector, rounds: int) -> Array:
     """Centralised gradient descent on f, one step a round."""
-    m = len(A)
     x = x0.copy()
     models = [x]
     for _ in range(rounds):
-        full_gradient = np.zeros(len(x0))
-        for i in range(m):
-            full_gradient = full_gradient + gradient(A[i], b[i], x) / m
+        full_gradient = mean_gradient(A, b, x)
         x = x - eta * full_gradient
         models.append(x)
     return np.array(models)

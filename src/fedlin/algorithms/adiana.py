@@ -4,7 +4,7 @@ Z. Li, D. Kovalev, X. Qian, P. Richtárik, Acceleration for Compressed Gradient 
 Optimization, ICML 2020, Algorithm 2; written after its authors' later code (Rustem-Islamov/FedNL-Public).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,8 @@ class AdianaClient(NamedTuple):
 class Points(NamedTuple):
     """Where gradients are asked for, or what they are compressed to: a message of two vectors."""
 
-    at: Any  # x
-    w: Any  # w
+    at: Message  # x
+    w: Message  # w
 
 
 @factory(alpha=fraction, probability=fraction, strong_convexity=positive)

@@ -4,7 +4,7 @@ J. Wang et al., A Field Guide to Federated Optimization, 2021, Algorithm 1 (its 
 uploads do not assume plain steps.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.server_optimizer import read_optimizer
@@ -12,8 +12,11 @@ from fedlin.algorithms.wrap import wrap
 from fedlin.core import Algorithm, Local, Method, Optimizer, Requirement, Vector
 from fedlin.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from optax import GradientTransformation
 
-def client_optimizer(method: Method, optimizer: Any) -> Method:
+
+def client_optimizer(method: Method, optimizer: "GradientTransformation") -> Method:
     """x ← x + η_i u in every local step, u what an optimiser makes of the direction -x would have moved along.
 
     That direction is ∇f_i(x) with the method's own terms: FedProx's pull, FedLin's correction. With `optax.sgd(1.0)` it

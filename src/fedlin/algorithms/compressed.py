@@ -29,5 +29,5 @@ def compressed(k: int) -> Method:
     """
     entries = top_k(k)
     feedback = error_feedback(entries)
-    made = fedlin(uplink=innovation(entries), downlink=feedback, model_uplink=feedback, model_downlink=feedback)
-    return replace(made, name=f"compressed({k})")
+    method = fedlin(uplink=innovation(entries), downlink=feedback, model_uplink=feedback, model_downlink=feedback)
+    return replace(method, name=f"compressed({k})")

@@ -65,7 +65,7 @@ class PatternEntries:
 def selected(column: Scalar, dim: int, sparsity: int, clients: int) -> jax.Array:
     """The entries in a column of the pattern, ⌈sd/m⌉ of them; where it has one less, the last is d, which is no entry.
 
-    The d rows of the pattern have s ones each, dealt to the m columns in turn: one number sd/m of them a column.
+    The d rows of the pattern have s ones each, assigned to the m columns in turn: one number sd/m of them a column.
     """
     count = -(-sparsity * dim // clients)
     place = column.astype(jnp.int32) + clients * jnp.arange(count, dtype=jnp.int32)

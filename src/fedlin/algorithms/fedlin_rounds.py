@@ -1,7 +1,7 @@
 """Rounds of two exchanges, gradients and then models, through links: FedLin, whatever its local work.
 
-Every client sends its gradient at the model, hears the mean of all, works from the model with both, and sends how far
-it moved.
+Every client sends its gradient at the model, receives all clients' mean, works from the model with both, and sends how
+far it moved.
 """
 
 from collections.abc import Callable, Iterable, Iterator

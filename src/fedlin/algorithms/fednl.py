@@ -5,7 +5,7 @@ M. Safaryan, R. Islamov, X. Qian, P. Richtárik, FedNL: Making Newton-Type Metho
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +45,9 @@ class FedNLClient(NamedTuple):
 class Curvature(NamedTuple):
     """A client's gradient, its compressed Hessian difference, and how far the estimate was off."""
 
-    grad: Any
-    difference: Any  # S_i
-    error: Any  # l_i, None where H is projected
+    grad: Message
+    difference: Message  # S_i
+    error: Scalar | None  # l_i, None where H is projected
 
 
 def as_matrix_compressor(value: Compressor | MatrixCompressor) -> MatrixCompressor:
@@ -103,7 +103,9 @@ def fednl(
         one_of("correction of a start at zero", correction, ("shift",))
     shifts = correction == "shift"
 
-    def measure(encoder: MatrixCompressor, whole: bool) -> Any:
+    def measure(
+        encoder: MatrixCompressor, whole: bool
+    ) -> Callable[[FedNLClient, Vector, Local], tuple[FedNLClient, Message]]:
         """The client's part; where Hessians go `whole`, the estimate is the Hessian at once."""
 
         def send_curvature(state: FedNLClient, x: Vector, local: Local) -> tuple[FedNLClient, Message]:
@@ -125,7 +127,7 @@ def fednl(
         result: Vector = vectors @ ((vectors.T @ grad) / raised)
         return result
 
-    def step(whole: bool) -> Any:
+    def step(whole: bool) -> Callable[[FedNLServer, Curvature, Central], FedNLServer]:
         def newton(state: FedNLServer, mean: Curvature, central: Central) -> FedNLServer:
             H = state.H + (1 if whole else alpha) * mean.difference
             grad, memory = (link.dense if whole else link).receive(state.g, mean.grad, central)

@@ -4,7 +4,8 @@ M. Safaryan, R. Islamov, X. Qian, P. Richtárik, FedNL: Making Newton-Type Metho
 2022, FedNL-PP; written after its authors' code (Rustem-Islamov/FedNL-Public).
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -36,9 +37,9 @@ class FedNLPPClient(NamedTuple):
 class Changes(NamedTuple):
     """How the client's three have changed."""
 
-    difference: Any  # of H_i, compressed
-    error: Any
-    g: Any
+    difference: Message  # of H_i, compressed
+    error: Scalar
+    g: Vector
 
 
 @factory(alpha=fraction)
@@ -68,7 +69,9 @@ def fednl_pp(
     matrices = as_matrix_compressor(compressor)
     first = opening_compressor(start)
 
-    def measure(encoder: MatrixCompressor, whole: bool) -> Any:
+    def measure(
+        encoder: MatrixCompressor, whole: bool
+    ) -> Callable[[FedNLPPClient, Vector, Local], tuple[FedNLPPClient, Message]]:
         def send_changes(state: FedNLPPClient, x: Vector, local: Local) -> tuple[FedNLPPClient, Message]:
             hessian = local.oracle.hessian(x)
             payload = encoder.encode(local.key, hessian - state.H)
@@ -79,7 +82,7 @@ def fednl_pp(
 
         return send_changes
 
-    def add(whole: bool) -> Any:
+    def add(whole: bool) -> Callable[[FedNLPPServer, Changes, Central], FedNLPPServer]:
         def solve(state: FedNLPPServer, mean: Changes, central: Central) -> FedNLPPServer:
             share = central.participation
             H = state.H + (1 if whole else alpha) * share * mean.difference

@@ -5,7 +5,7 @@ Compression, ICLR 2025. Written from memory of Algorithm 1, whose text was out o
 stands at `fedlin.theory.locodl`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -72,7 +72,7 @@ def locodl(
     def dual_step(eta: Scalar, dim: int) -> Scalar:
         return probability * pace / (eta * (1 + 2 * omega(dim)))
 
-    def weight(x: Vector) -> Any:
+    def weight(x: Vector) -> Scalar:
         assert strong_convexity is not None
         return jnp.asarray(strong_convexity, x.dtype) / 2  # ν
 

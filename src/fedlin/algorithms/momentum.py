@@ -3,15 +3,13 @@
 Y. Nesterov, Introductory Lectures on Convex Optimization, 2004, Section 2.2, with a round in place of a gradient step.
 """
 
-from typing import Any
-
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import real
 from fedlin.core import Central, Method, Vector
 
 
-def _below_one(name: str, value: Any) -> float:
+def _below_one(name: str, value: object) -> float:
     return real(name, value, lambda number: 0 <= number < 1, "a number from 0 to 1, and not 1")
 
 

@@ -4,19 +4,22 @@ S. Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 1, around
 """
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 
 from fedlin.algorithms.factory import factory
 from fedlin.algorithms.wrap import wrap
 from fedlin.checks import shown
-from fedlin.core import Central, Method, Optimizer, Vector
+from fedlin.core import Central, Method, Optimizer, PyTree, Vector
 from fedlin.errors import ArgumentError
 from fedlin.fingerprint import describe
 
+if TYPE_CHECKING:
+    from optax import GradientTransformation
 
-def server_optimizer(method: Method, optimizer: Any) -> Method:
+
+def server_optimizer(method: Method, optimizer: "GradientTransformation") -> Method:
     """x ← x + u, u what an optimiser makes of x - x', where the method would end the round with x'.
 
     Around FedAvg it is FedAvgM with `optax.sgd(step, momentum=...)`, FedAdam with `optax.adam(step)` and FedYogi with
@@ -40,7 +43,7 @@ def server_optimizer(method: Method, optimizer: Any) -> Method:
     return _server_optimizer(method, read_optimizer(optimizer))
 
 
-def read_optimizer(optimizer: Any) -> Optimizer:
+def read_optimizer(optimizer: "GradientTransformation") -> Optimizer:
     """An optax transformation, or anything with its two functions, as what a method's structure can hold."""
     init, update = (getattr(optimizer, part, None) for part in ("init", "update"))
     if not callable(init) or not callable(update):
@@ -54,8 +57,8 @@ def read_optimizer(optimizer: Any) -> Optimizer:
 
 @factory()
 def _server_optimizer(method: Method, optimizer: Optimizer) -> Method:
-    def step(memory: Any, before: Vector, after: Vector, central: Central) -> tuple[Any, Vector]:
-        # Optax's own code, which mixes types as JAX allows unless told otherwise.
+    def step(memory: PyTree, before: Vector, after: Vector, central: Central) -> tuple[PyTree, Vector]:
+        # Optax's own code, which mixes types as JAX allows by default.
         with jax.numpy_dtype_promotion("standard"):
             move, memory = optimizer.update(before - after, memory, before)
         return memory, before + move.astype(before.dtype)

@@ -20,7 +20,7 @@ def tamuna(clients: int, cohort: int, sparsity: int) -> Algorithm[ModelOnly, Mas
     """x_i ← x_i - γ(∇f_i(x_i) - h_i) from x until a coin of probability p falls, at the c clients of the round alone.
 
     Then every entry is the mean of s of them: with q_i the entries that client i sends, x = (1/s) Σ q_i x̂_i, and these
-    clients are told x once more: h_i ← h_i + (pχ/γ) q_i (x - x̂_i), χ = m(s - 1)/(s(m - 1)), the largest that is proven.
+    clients receive x once more: h_i ← h_i + (pχ/γ) q_i (x - x̂_i), χ = m(s - 1)/(s(m - 1)), the largest that is proven.
     γ is the plan's η and p is 1/τ, as in `scaffnew`. A client sends ⌈sd/c⌉ numbers and no index, and gets 2d. With
     c = m it is `compressed_scaffnew`, which gets d.
 

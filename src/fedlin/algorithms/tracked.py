@@ -1,6 +1,6 @@
 """Local steps corrected by a tracked gradient: what FedCOMGATE and K-GT are.
 
-A client sends the mean direction of its local steps, hears the mean of all, and corrects by what sets it apart.
+A client sends the mean direction of its local steps, receives all clients' mean, and corrects by the difference.
 """
 
 from typing import NamedTuple

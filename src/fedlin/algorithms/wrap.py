@@ -9,18 +9,36 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedlin.checks import shown, unknown_name
-from fedlin.core import Algorithm, Central, Key, Local, Message, Method, MethodPhase, Requirement, Tamper, Vector
+from fedlin.core import (
+    Algorithm,
+    Central,
+    Key,
+    Local,
+    Message,
+    Method,
+    MethodPhase,
+    PyTree,
+    Requirement,
+    Tamper,
+    Vector,
+)
 from fedlin.errors import ArgumentError
 
-EndRound = Callable[[Any, Vector, Vector, Central], tuple[Any, Vector]]
+EndRound = Callable[[PyTree, Vector, Vector, Central], tuple[PyTree, Vector]]
 
 
 class WrappedServer(NamedTuple):
-    """The method's state, and what the wrapper remembers."""
+    """The method's state, and what the wrapper remembers.
+
+    Attributes:
+        x: The model that rounds begin with.
+        inner: The method's state.
+        own: What the wrapper remembers.
+    """
 
     x: Vector  # the model that rounds begin with
-    inner: Any
-    own: Any
+    inner: PyTree
+    own: PyTree
 
 
 def wrap(
@@ -28,7 +46,7 @@ def wrap(
     name: str,
     *,
     local: Callable[[Local], Local] | None = None,
-    start: Callable[[Vector], Any] = lambda x: None,
+    start: Callable[[Vector], PyTree] = lambda x: None,
     end_round: EndRound | None = None,
     tamper: Tamper | None = None,
     tampered_phase: str | None = None,
@@ -75,7 +93,15 @@ def wrap(
 
 
 def with_gradients(local: Local, change: Callable[[Vector], Vector]) -> Local:
-    """A client's `Local` that changes every gradient it takes, in its local steps too; those are taken one by one."""
+    """A client's `Local` that changes every gradient it takes, in its local steps too; those are taken one by one.
+
+    Args:
+        local: The client's `Local`.
+        change: From a gradient to the vector that is used in its place.
+
+    Returns:
+        A `Local` with changed gradients.
+    """
     oracle = local.oracle._replace(
         grad=lambda x, key: change(local.oracle.grad(x, key)), full=lambda x: change(local.oracle.full(x))
     )
@@ -88,7 +114,7 @@ def with_gradients(local: Local, change: Callable[[Vector], Vector]) -> Local:
 
 
 def _each_phase(method: Method, change: Callable[[MethodPhase, bool], MethodPhase]) -> Method:
-    """The method with every phase changed; `change` is told whether it is the last of its round."""
+    """The method with every phase changed; `change` also gets whether it is the last of its round."""
 
     def changed(phases: tuple[MethodPhase, ...]) -> tuple[MethodPhase, ...]:
         return tuple(change(phase, number == len(phases)) for number, phase in enumerate(phases, 1))
@@ -117,7 +143,7 @@ def _within(phase: MethodPhase, end_round: EndRound | None) -> MethodPhase:
     """The phase on the state inside a `WrappedServer`; the last of a round ends it."""
     gradient = phase.gradient
 
-    def server(state: WrappedServer, message: Any, central: Central) -> WrappedServer:
+    def server(state: WrappedServer, message: Message, central: Central) -> WrappedServer:
         inner = phase.server(state.inner, message, central)
         if end_round is None:
             return state._replace(inner=inner)

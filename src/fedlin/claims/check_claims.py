@@ -60,7 +60,7 @@ def _rank(section: str) -> tuple[int, str]:
 _finished: Any = None  # in a worker: where its verdicts go
 
 
-def _begin(finished: Any) -> None:
+def _begin(finished: object) -> None:
     global _finished
     _finished = finished
     # Ctrl-C is the parent's to handle; it ends its workers itself.

@@ -242,8 +242,11 @@ def claim(
 
 def all_claims(package: ModuleType | None = None) -> tuple[Claim, ...]:
     """Every claim of the package (this one unless another is given), in the paper's order."""
-    home = package or importlib.import_module(__package__)
-    modules = [importlib.import_module(f"{home.__name__}.{info.name}") for info in pkgutil.iter_modules(home.__path__)]
+    package_module = package or importlib.import_module(__package__)
+    modules = [
+        importlib.import_module(f"{package_module.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(package_module.__path__)
+    ]
     claims = [claim for module in modules if (claim := _claim_in(module))]
     return tuple(sorted(claims, key=lambda claim: (claim.order, claim.id)))
 

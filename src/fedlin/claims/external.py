@@ -89,11 +89,11 @@ def check(setting: Setting) -> Outcome:
         return Outcome((), skipped="a9a.gz was not found: set FEDLIN_DATA to its folder")
     rows: list[Row] = []
     for kappa in setting.pick((1000, 2000), (1000,)):
-        given = sorted_a9a(kappa)
-        assert given is not None
-        rows += _replayed(kappa, given)
+        problem_a9a = sorted_a9a(kappa)
+        assert problem_a9a is not None
+        rows += _replayed(kappa, problem_a9a)
         if kappa == 1000:
-            rows.append(_own_coins(kappa, given, 1 if setting.quick else SEEDS))
+            rows.append(_own_coins(kappa, problem_a9a, 1 if setting.quick else SEEDS))
     rows += _diana(problem)
     rows += [_adiana(problem), _fednl(problem)]
     rows += [row for name, ours in untuned(problem.dim).items() for row in _bits(name, ours, problem)]

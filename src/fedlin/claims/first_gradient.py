@@ -26,7 +26,7 @@ SIZE = 100.0  # of g_1 in each entry; that of ∇f(x̄_1) is about 2
 
 @factory()
 def misled(method: Method) -> Method:
-    """The method whose server hears, in the first phase of the first round, ±SIZE in turn in place of the mean."""
+    """The method whose server receives, in the first phase of the first round, ±SIZE in turn in place of the mean."""
     gradient, *others = method.phases_in(opening=True)
 
     def mislead(state: PyTree, mean: Message, central: Central) -> PyTree:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedlin.checks import instance_of
 from fedlin.core import Vector
@@ -65,7 +66,7 @@ def heterogeneity(problem: Problem) -> Heterogeneity:
     return Heterogeneity(C, D, here, here / start if start > 0 else float("nan"))
 
 
-def _mean_square(problem: Problem, x: Any) -> float:
+def _mean_square(problem: Problem, x: ArrayLike) -> float:
     """Σ w_i ‖∇f_i(x)‖²."""
     with precision(problem.dtype):
         gradients = np.asarray(_gradients(problem.objective, problem.pass_block)(problem.device_data, x))

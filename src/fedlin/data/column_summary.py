@@ -260,7 +260,7 @@ def _read_moments(fields: dict[str, Any]) -> Moments:
     return Moments(count, _finite(fields["mean"]), _finite(fields["squares"], np.inf), low, high)
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         raise ValueError(f"{value!r} is no count")
     return value

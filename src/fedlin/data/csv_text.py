@@ -144,9 +144,11 @@ def _from_names_on(text: str, separator: str, width: int, notes: list[str]) -> s
         first_row = next(reader, [])
     except csv.Error:
         return text
-    said = [remark for remark in remarks if remark.strip()]
-    if said:
-        notes.append(f"lines before the names of the columns are left out: {said[0]!r}{', ...' * (len(said) > 1)}")
+    skipped = [remark for remark in remarks if remark.strip()]
+    if skipped:
+        notes.append(
+            f"lines before the names of the columns are left out: {skipped[0]!r}{', ...' * (len(skipped) > 1)}"
+        )
     table = "".join(lines[start:])
     if len(names) == width - 1 and len(first_row) == width:
         return table.replace("\n", f"{separator}\n", 1) if not first_row[-1].strip() else separator + table
@@ -190,7 +192,7 @@ def _distinct(names: Sequence[str], notes: list[str]) -> list[str]:
     return distinct
 
 
-def _stripped(column: "pd.Series[Any]") -> Array:
+def _stripped(column: "pd.Series") -> Array:
     """Entries without spaces or single quotes around them."""
     bare = (value.strip() for value in column)
     return np.array([text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text for text in bare], object)

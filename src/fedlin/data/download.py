@@ -1,4 +1,4 @@
-"""Public data sets, downloaded once from where they live, and used only if their SHA-256 is the published one."""
+"""Public data sets, downloaded once from their publishers, and used only if their SHA-256 is the published one."""
 
 import gzip
 import hashlib
@@ -97,18 +97,18 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
     if not isinstance(name, str) or name not in CATALOGUE:
         guess = did_you_mean(str(name), CATALOGUE)
         raise ArgumentError(f"name = {name!r} is not a known data set{guess}: choose one of {', '.join(CATALOGUE)}.")
-    place = cache_folder() if folder is None else Path(folder).expanduser()
-    if place is None:
+    target = cache_folder() if folder is None else Path(folder).expanduser()
+    if target is None:
         raise ArgumentError(f"{VARIABLE} is empty, so that nothing is kept: give folder=, or name a folder there.")
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
-        raise DataError(f"{place} cannot be made ({cause}): give another folder=, or set {VARIABLE}.") from cause
+        raise DataError(f"{target} cannot be made ({cause}): give another folder=, or set {VARIABLE}.") from cause
     sources = CATALOGUE[name]
-    archive = place / f"{name}.npz"
+    archive = target / f"{name}.npz"
     if len(sources) == 2 and archive.is_file():
         return archive
-    files = [_stored(source, place) for source in sources]
+    files = [_stored(source, target) for source in sources]
     if len(files) == 1:
         return files[0]
     with _whole(archive) as part:

@@ -173,17 +173,17 @@ def _said(columns: Sequence[PreparedColumn], recipe: Recipe) -> list[str]:
     done = {"standard": "standardised", "robust": "scaled by their quartiles", "range": "scaled to 0..1", "none": ""}
     plain = [column.name for column in columns if column.kind == "number"]
     words = [f"{column.name} ({len(column.levels)})" for column in columns if column.kind == "words"]
-    said = []
+    sentences = []
     if plain:
         how = done[recipe.scale] or "used as they are"
-        said.append(
+        sentences.append(
             f"{_counted(plain, 'column')} of numbers, {how}, missing ones set to the {recipe.fill}: {_some(plain)}"
         )
     if words:
-        said.append(f"{_counted(words, 'column')} of words as ones and zeros: {_some(words)}")
+        sentences.append(f"{_counted(words, 'column')} of words as ones and zeros: {_some(words)}")
     if recipe.intercept:
-        said.append("an intercept, which is not penalised")
-    return said
+        sentences.append("an intercept, which is not penalised")
+    return sentences
 
 
 def _counted(names: Sequence[str], what: str) -> str:

@@ -116,21 +116,21 @@ def _chances(scores: Array) -> Array:
 
 
 def _classification(chances: Array, labels: Array, right: Array) -> dict[str, float]:
-    own = np.maximum(chances[np.arange(len(labels)), labels], np.finfo(float).tiny)
+    chances_of_labels = np.maximum(chances[np.arange(len(labels)), labels], np.finfo(float).tiny)
     stated = chances.max(axis=1)
     gaps = [own_bin.mean() * abs(stated[own_bin].mean() - right[own_bin].mean()) for own_bin in _bins(stated)
             if own_bin.any()]  # fmt: skip
     return {
         "accuracy": float(right.mean()),
-        "log_loss": float(-np.log(own).mean()),
+        "log_loss": float(-np.log(chances_of_labels).mean()),
         "auc": _auc(chances, labels),
         "calibration": float(sum(gaps)),
     }
 
 
 def _bins(stated: Array) -> list[Array]:
-    place = np.minimum((stated * BINS).astype(int), BINS - 1)
-    return [place == number for number in range(BINS)]
+    bin_of_row = np.minimum((stated * BINS).astype(int), BINS - 1)
+    return [bin_of_row == number for number in range(BINS)]
 
 
 def _auc(chances: Array, labels: Array) -> float:
@@ -141,11 +141,11 @@ def _auc(chances: Array, labels: Array) -> float:
     classes = (1,) if chances.shape[1] == 2 else range(chances.shape[1])
     areas = []
     for label in classes:
-        own = labels == label
-        n, others = int(own.sum()), int((~own).sum())
+        of_label = labels == label
+        n, others = int(of_label.sum()), int((~of_label).sum())
         if n and others:
             ranks = rankdata(chances[:, label])
-            areas.append((ranks[own].sum() - n * (n + 1) / 2) / (n * others))
+            areas.append((ranks[of_label].sum() - n * (n + 1) / 2) / (n * others))
     return float(np.mean(areas)) if areas else float("nan")
 
 

@@ -1,7 +1,6 @@
 """Labels: one for every row, and two of them as -1 and +1, the form logistic regression takes."""
 
 from numbers import Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +10,7 @@ from fedlin.core import Array
 from fedlin.errors import DataError
 
 
-def labels_of_rows(y: Any) -> Array:
+def labels_of_rows(y: ArrayLike) -> Array:
     """One label a row, none missing; words and numbers among each other become words.
 
     >>> labels_of_rows([1, "b"]).tolist()
@@ -25,8 +24,8 @@ def labels_of_rows(y: Any) -> Array:
     return labels.astype(str) if labels.dtype.kind == "O" else labels
 
 
-def signs(y: ArrayLike, *, positive: Any = None) -> NDArray[np.float64]:
-    """Two labels as -1 and +1. Map all rows together, before they are dealt to clients: a client may well hold one.
+def signs(y: ArrayLike, *, positive: object = None) -> NDArray[np.float64]:
+    """Two labels as -1 and +1. Map all rows together, before they are split among clients: a client may well hold one.
 
     Args:
         y: The labels of all rows, numbers or words of two kinds.

@@ -23,7 +23,7 @@ NAMED_TICKS = 24  # with more clients than this the bars are numbered, not named
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partition:
-    """Rows dealt to clients: disjoint, none left over, no client without rows.
+    """Rows split among clients: disjoint, none left over, no client without rows.
 
     Args:
         indices: The row numbers of each client.

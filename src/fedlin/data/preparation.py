@@ -191,7 +191,7 @@ class Preparation:
         words = words_of(y)
         unknown = [word for word in words if word not in place]
         if unknown:
-            raise DataError(f"{unknown[0]!r} is not among the {len(place)} labels that were told when preparing.")
+            raise DataError(f"{unknown[0]!r} is not among the {len(place)} labels that were known when preparing.")
         return np.array([place[word] for word in words])
 
     def problem(self, kind: str, tables: Sequence[RawTable], l2: float = 0.0) -> Problem:
@@ -210,16 +210,16 @@ class Preparation:
         if kind == "softmax":
             K = len(self.classes)
             y = [self.codes(table.y) for table in tables]
-            made: Problem = softmax(X, y, self.penalties(l2, K), classes=K)
+            problem: Problem = softmax(X, y, self.penalties(l2, K), classes=K)
         elif kind == "logistic":
             if len(self.classes) != 2:
                 raise DataError(f"the clients have {len(self.classes)} different labels: give 2, or use softmax.")
-            made = logistic(X, [2.0 * self.codes(table.y) - 1 for table in tables], self.penalties(l2))
+            problem = logistic(X, [2.0 * self.codes(table.y) - 1 for table in tables], self.penalties(l2))
         else:
             y = [numbers(table.y) for table in tables]
             options = {"reduction": "mean", "l2": self.penalties(l2)}
-            made = poisson(X, y, **options) if kind == "poisson" else regression(X, y, **options)
-        return made.weighted([len(part) for part in X])
+            problem = poisson(X, y, **options) if kind == "poisson" else regression(X, y, **options)
+        return problem.weighted([len(part) for part in X])
 
     def to_bytes(self) -> bytes:
         """As the server sends it."""

@@ -1,4 +1,4 @@
-"""From a table to what problems take: rows dealt to clients, some held out, all prepared as a federation would.
+"""From a table to what problems take: rows split among clients, some held out, all prepared as a federation would.
 
 Every client tells a summary of its columns, the server merges them and decides, and every client prepares its own rows:
 `summarise_columns`, `fit_preparation` and `Preparation.transform` are what runs on real machines too. Here all of it

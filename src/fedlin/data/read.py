@@ -160,16 +160,16 @@ def has_columns(path: Source | Sequence[Source]) -> bool:
 def _files(path: Source | Sequence[Source]) -> list[Path]:
     """The files meant, in the order of their names unless they were listed."""
     if isinstance(path, str | PathLike):
-        place = Path(path).expanduser()
+        given_path = Path(path).expanduser()
         file_name("path", path, DataError)
-        if place.is_file():
-            return [place]
-        if place.is_dir():
-            files = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
+        if given_path.is_file():
+            return [given_path]
+        if given_path.is_dir():
+            files = sorted(file for file in given_path.iterdir() if file.is_file() and not file.name.startswith("."))
         else:
-            files = sorted(Path(file) for file in glob.glob(str(place)) if Path(file).is_file())
+            files = sorted(Path(file) for file in glob.glob(str(given_path)) if Path(file).is_file())
         if not files:
-            _nothing(place)
+            _nothing(given_path)
     elif isinstance(path, Sequence) and path and all(isinstance(file, str | PathLike) for file in path):
         files = [Path(file).expanduser() for file in path]
         for file in files:

@@ -1,9 +1,8 @@
-"""How rows are dealt to clients: evenly, by label, by size, or as they came. The same seed deals the same rows."""
+"""How rows are split among clients: evenly, by label, by size, or as they came. The same seed gives the same split."""
 
 import re
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +15,7 @@ from fedlin.errors import DataError
 
 
 def iid(y: ArrayLike | int, clients: int, *, seed: int = 0) -> Partition:
-    """Rows shuffled and dealt in equal parts.
+    """Rows shuffled and split into equal parts.
 
     Args:
         y: The labels, or the number of rows.
@@ -58,14 +57,14 @@ def dirichlet(y: ArrayLike, clients: int, alpha: float, *, seed: int = 0) -> Par
     alpha, draw = positive("alpha", alpha), np.random.default_rng(random_seed(seed))
     parts: list[list[Array]] = [[] for _ in range(clients)]
     for value in np.unique(labels):
-        own = draw.permutation(np.flatnonzero(labels == value))
-        for i, share in enumerate(_by_shares(own, draw.dirichlet(np.full(clients, alpha)))):
+        rows_of_label = draw.permutation(np.flatnonzero(labels == value))
+        for i, share in enumerate(_by_shares(rows_of_label, draw.dirichlet(np.full(clients, alpha)))):
             parts[i].append(share)
     return _sorted(_none_empty([np.concatenate(part) for part in parts]))
 
 
 def shards(y: ArrayLike, clients: int, labels: int, *, seed: int = 0) -> Partition:
-    """Rows sorted by label and cut into equal shards, `labels` of them dealt to each client.
+    """Rows sorted by label and cut into equal shards, `labels` of them for each client.
 
     The split of McMahan et al. (2017). A shard that lies across the border of two labels holds both.
 
@@ -95,8 +94,8 @@ def shards(y: ArrayLike, clients: int, labels: int, *, seed: int = 0) -> Partiti
     shuffled = draw.permutation(rows)  # so that rows of one label come in random order
     ordered = shuffled[np.argsort(labels_of[shuffled], kind="stable")]
     cut = np.array_split(ordered, clients * each)
-    dealt = draw.permutation(len(cut)).reshape(clients, each)
-    return _sorted([np.concatenate([cut[shard] for shard in own]) for own in dealt])
+    assigned = draw.permutation(len(cut)).reshape(clients, each)
+    return _sorted([np.concatenate([cut[shard] for shard in own]) for own in assigned])
 
 
 def quantity(n: ArrayLike | int, clients: int, alpha: float, *, seed: int = 0) -> Partition:
@@ -156,7 +155,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def _sizes(y: Any, clients: int) -> tuple[int, int]:
+def _sizes(y: object, clients: int) -> tuple[int, int]:
     clients = positive_integer("clients", clients)
     if isinstance(y, Integral):
         rows = positive_integer("n", y)

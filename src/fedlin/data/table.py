@@ -63,7 +63,7 @@ def _not_finite(X: Any) -> tuple[Array, Array]:
     return rows, places
 
 
-def _column(source: object, name: str, values: Any, rows: int) -> Array:
+def _column(source: object, name: str, values: object, rows: int) -> Array:
     """Numbers as float64, all else as words; every row must have one."""
     column = np.asarray(values)
     if column.shape != (rows,):

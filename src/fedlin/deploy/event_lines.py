@@ -12,7 +12,7 @@ _REMEDIES = {
     "silent": "See whether its machine and its process run: fedlin federation status at the site.",
     "refused": "Its owner agrees with you on settings and limits.",
     "rejected": "Its owner checks its data and its loss.",
-    "quarantined": "Once it is mended, let it in again: fedlin federation readmit SERVER {client}.",
+    "quarantined": "Once it is repaired, readmit it: fedlin federation readmit SERVER {client}.",
 }
 
 
@@ -31,7 +31,7 @@ def event_line(event: Event) -> str:
 def remedy(event: Event) -> str:
     """What a person can do about a fault."""
     if event["kind"] == "refused" and _FULL in event["why"]:
-        return "Its owner makes room on the site's disk, and the run goes on."
+        return "Its owner frees space on the site's disk, and the run goes on."
     if event["kind"] == "refused" and "[reference " in event["why"]:
         return "Its owner finds the cause in fedlin.log at the site, under the reference."
     return _REMEDIES[event["kind"]].format(client=event["client"])

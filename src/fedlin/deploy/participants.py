@@ -46,7 +46,7 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
 
 
 def remove_site(folder: Path, name: str) -> Project:
-    """Take a site out of the settings: from the next run on the server does not hear it, certificate or not."""
+    """Take a site out of the settings: from the next run on the server refuses it, certificate or not."""
     project = Project.read(folder)
     if name not in project.sites:
         raise DeployError(f"{name!r} is not a site of {folder}: its sites are {', '.join(project.sites)}.")

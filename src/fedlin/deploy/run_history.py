@@ -62,7 +62,7 @@ class RunHistory:
             _curve("move of the model in a round", {"move": [(line["round"], line["move"]) for line in lines]}, True),
         ]
         evaluations = [event for event in self.events if event["event"] == "evaluation"]
-        latest = {event["round"]: event for event in evaluations}  # a round that was played again counts once
+        latest = {event["round"]: event for event in evaluations}  # a round that was repeated counts once
         lately = dict.fromkeys(name for event in reversed(evaluations) for name in event["mean"])
         for metric in sorted(list(lately)[:METRICS]):
             names = dict.fromkeys(site for event in evaluations for site in event["sites"])

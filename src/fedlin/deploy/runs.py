@@ -34,7 +34,7 @@ def run_folder(kit: Path, name: str | None) -> Path:
 
 
 def begin_run(kit: Path, name: str | None) -> Path:
-    """The folder of the run that begins or goes on now, which `present_run` then tells."""
+    """The folder of the run that begins or goes on now, which `present_run` then returns."""
     folder = run_folder(kit, name)
     folder.mkdir(0o700, parents=True, exist_ok=True)
     (folder / OUTCOME).unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def named_run(kit: Path, name: str | None) -> Path:
 
 
 def former_model(kit: Path, name: str) -> Array:
-    """The model of a run that was played before."""
+    """The model of an earlier run."""
     path = run_folder(kit, name) / MODEL
     try:
         return read_model(path)
@@ -105,7 +105,7 @@ def outcome(folder: Path) -> Ending | None:
 
 
 def exit_status(end: Ending) -> int:
-    """0 where the run was done with everyone, 3 where it was done without some site, 1 where it failed.
+    """0 where the run was done with all sites, 3 where it was done without some site, 1 where it failed.
 
     >>> [exit_status(end) for end in ({"status": "done"}, {"status": "done", "without": {"north": "left"}})]
     [0, 3]

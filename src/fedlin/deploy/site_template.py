@@ -43,7 +43,7 @@ patience = 3600.0        # seconds a round is asked again before the run gives u
 SITE = """\
 # What {name} allows, whatever the server asks. This file is for {name}'s owner, and stays on {name}'s machine.
 
-[limits]                 # what goes beyond is refused, and told on both sides
+[limits]                 # what goes beyond is refused, and reported on both sides
 tau = 10000              # local steps of one request
 # eta = 1.0              # step size
 rounds = 100000          # of one run

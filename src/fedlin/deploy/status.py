@@ -32,13 +32,13 @@ class Progress:
 class Awaiting:
     """What the server asked last, and who has answered."""
 
-    round: int  # rounds played before
+    round: int  # rounds done before
     phase: str
     asked: list[str]
     answered: list[str]
     over: bool  # whether the server has gone on
     time: float  # when it asked
-    process: int = 0  # the server's, where it told it
+    process: int = 0  # the server's, where it is known
     started: str = ""  # since when that id is its own
 
     @property

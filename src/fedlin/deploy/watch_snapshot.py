@@ -75,8 +75,8 @@ class SiteView:
     def snapshot(self) -> Snapshot:
         """The page's content."""
         site = site_status(self.kit)
-        asked = [line for line in read_lines(self.kit / TRAIL, _TAIL) if line.get("event") == "asked"]
-        rounds = thinned([[line["time"], line["round"]] for line in asked])
+        requests = [line for line in read_lines(self.kit / TRAIL, _TAIL) if line.get("event") == "asked"]
+        rounds = thinned([[line["time"], line["round"]] for line in requests])
         begun = rounds[0][0] if rounds else 0.0
         return {
             "title": f"Site {site_name(self.kit)}",
@@ -93,7 +93,7 @@ class SiteView:
             else [],
             "columns": ["limit", "value"],
             "rows": [{"cells": [name, str(value)], "good": True} for name, value in site["limits"].items()],
-            "events": [_asked_line(line) for line in reversed(asked[-EVENTS:])],
+            "events": [_asked_line(line) for line in reversed(requests[-EVENTS:])],
         }
 
     def samples(self) -> list[Sample]:
@@ -107,7 +107,7 @@ def view_of(folder: Path, run: str | None) -> RunView | SiteView:
 
 
 def _in_order(status: RunStatus) -> bool:
-    """Whether nobody has to do anything: the run goes on with everyone, or is over as it was meant to be."""
+    """Whether no action is needed: the run goes on with all sites, or is done."""
     if status.outcome is not None:
         return status.outcome["status"] in ("done", "stopped") and not status.outcome.get("without")
     return status.alive and all(row.since is None for row in status.sites)

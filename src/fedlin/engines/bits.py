@@ -46,7 +46,7 @@ class BitCounts(NamedTuple):
         up: What one client has sent, the mean over the clients.
         down: What one client has been sent.
         clients: m.
-        opens: Which of the first so many rounds are played as the first one; by a method's coin others may be.
+        opens: Which of the first so many rounds run the phases of the first one; a method's coin may draw others.
 
     >>> counts = BitCounts(np.array([[0, 0, 0], [64, 32, 40]]), np.zeros((2, 3)), clients=10)
     >>> counts.bits("floats", "up", in_all=True).tolist()
@@ -103,14 +103,14 @@ class BitCounts(NamedTuple):
                 "first may differ from the others."
             )
         each, opens = np.diff(counted), self.opens(result.rounds)
-        seen, later = opens[: len(each)], opens[len(each) :]
-        if not np.all(np.isin(later, seen)):
+        counted_kinds, kinds = opens[: len(each)], opens[len(each) :]
+        if not np.all(np.isin(kinds, counted_kinds)):
             raise ArgumentError(
                 f"{len(each)} rounds were counted of a run of {result.rounds}, and by a coin all of these were sent in "
                 "full, as some of the others are not: count more."
             )
-        last = {kind: each[np.flatnonzero(seen == kind)[-1]] for kind in np.unique(later)}
-        more = np.cumsum([last[kind] for kind in later])
+        last = {kind: each[np.flatnonzero(counted_kinds == kind)[-1]] for kind in np.unique(kinds)}
+        more = np.cumsum([last[kind] for kind in kinds])
         return result.with_columns(bits=np.concatenate([counted, counted[-1] + more])[: result.rounds + 1])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedlin.core import Key, Scalar
 
 _COHORT, _RENEWAL = 2**31 - 1, 2**31 - 2  # phase numbers no algorithm reaches
-_FEW = 4  # a cohort is drawn one by one where the clients are at least so many times more, and dealt from all otherwise
+_FEW = 4  # with at least so many times more clients a cohort is drawn one by one, else by a permutation of all
 _DESCENT = 2**31 - 1  # keeps the local steps' draws apart from those an algorithm makes itself
 _FULL = 2**31 - 2  # and those of a gradient over all rows
 
@@ -32,7 +32,7 @@ class PhaseKeys(NamedTuple):
 
 
 def phase_keys(seed: Key, round_index: Scalar, phase: int, secret: Secret = ()) -> PhaseKeys:
-    """The keys that follow from the seed; with a secret, what one side draws by itself nobody else can repeat."""
+    """The keys that follow from the seed; with a secret, no other side can repeat what this one draws."""
     key = jax.random.fold_in(jax.random.fold_in(seed, round_index), phase)
     shared, server, base = jax.random.split(key, 3)
     return PhaseKeys(shared, _hide(server, secret), base, secret)
@@ -50,7 +50,7 @@ def cohort_key(seed: Key, round_index: Scalar) -> Key:
 
 
 def renewal_key(seed: Key, round_index: Scalar) -> Key:
-    """The key of the coin that decides whether a round is played as the first one."""
+    """The key of the coin that decides whether a round runs the phases of the first one."""
     return jax.random.fold_in(jax.random.fold_in(seed, round_index), _RENEWAL)
 
 

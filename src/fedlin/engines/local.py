@@ -1,4 +1,4 @@
-"""What a client is handed in a phase: its oracle, its local work, and a count of the gradients it takes."""
+"""What a client's function receives in a phase: its oracle, its local work, and a count of the gradients it takes."""
 
 import operator
 from collections.abc import Callable
@@ -101,9 +101,9 @@ def make_local(
         optimizer: Optimizer | None = None,
     ) -> Vector:
         if anchor is not None and sampling is None:  # where gradients are exact, the anchor's is taken once
-            at_anchor, made = full(anchor), change
-            shift = shift - at_anchor if made is None else shift
-            change = None if made is None else lambda grad: made(grad - at_anchor)
+            at_anchor, user_change = full(anchor), change
+            shift = shift - at_anchor if user_change is None else shift
+            change = None if user_change is None else lambda grad: user_change(grad - at_anchor)
             anchor = None
         work = Descent(
             start,
@@ -116,19 +116,19 @@ def make_local(
             optimizer,
         )
         if sampling is None and work.plain:
-            quick = objective.shortcut(data, work)
-            if quick is not None:
+            closed_form = objective.shortcut(data, work)
+            if closed_form is not None:
                 counter.add(work.steps, np.nan, 0)
-                return quick
-        own = descent_key(key)
+                return closed_form
+        steps_key = descent_key(key)
         if sampling is not None and sampling.descend is not None and (work.plain or sampling.looped):
-            done = sampling.descend(objective, data, noise, work, anchor, own)
+            done = sampling.descend(objective, data, noise, work, anchor, steps_key)
         elif sampling is not None and sampling.step_slope is not None:
             at_step = partial(sampling.step_slope, objective, data, noise)
-            done = descend_by_slopes(lambda x, step: above(lambda x: at_step(x, own, step), x, anchor), work)
+            done = descend_by_slopes(lambda x, step: above(lambda x: at_step(x, steps_key, step), x, anchor), work)
         else:
             done = descend_by_slopes(
-                lambda x, step: above(lambda x: estimate(x, jax.random.fold_in(own, step)), x, anchor), work
+                lambda x, step: above(lambda x: estimate(x, jax.random.fold_in(steps_key, step)), x, anchor), work
             )
         # With an anchor every step draws once and takes two gradients.
         counter.add(work.steps if anchor is None else 2 * work.steps, done.losses, work.steps)

@@ -1,7 +1,7 @@
 """What each phase sends: the shapes of its messages and their exact bytes, known before anything is computed."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 from fedlin.checks import instance_of
 from fedlin.core import Algorithm, Message, Method, MethodPhase, PyTree
 from fedlin.engines.keys import phase_keys
-from fedlin.engines.phase import ClientArrays, ClientProgram, State, phase_alone
+from fedlin.engines.phase import Answer, ClientArrays, ClientProgram, State, phase_alone
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Size, paper_bits, size
 from fedlin.precision import precision
@@ -115,9 +115,9 @@ def _traced(
     algorithm: Method,
     program: ClientProgram,
     tree: PyTree,
-    shapes: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
+    shapes: tuple[tuple[tuple[int, ...], np.dtype], ...],
     dim: int,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
 ) -> RoundShapes:
     # Kept, since tracing costs milliseconds and the runs of a batch all ask the same.
     numbers = {} if algorithm.recipe is None else dict(algorithm.recipe.numbers)
@@ -133,7 +133,7 @@ def _measure(phases: tuple[PhaseShape, ...]) -> tuple[MessageSize, ...]:
 
 
 def trace_rounds(
-    algorithm: Method, program: ClientProgram, own: tuple[Data, Data], dim: int, dtype: np.dtype[Any]
+    algorithm: Method, program: ClientProgram, own: tuple[Data, Data], dim: int, dtype: np.dtype
 ) -> RoundShapes:
     """Follow an algorithm through a round; `own` is a client's data and noise, abstract."""
 
@@ -141,7 +141,9 @@ def trace_rounds(
         shapes = []
         for number, phase in enumerate(phases):
 
-            def play(server: State, state: State, own: tuple[Data, Data], phase: Any = phase, at: int = number) -> Any:
+            def play(
+                server: State, state: State, own: tuple[Data, Data], phase: MethodPhase = phase, at: int = number
+            ) -> tuple[Message, Answer, State]:
                 zero, one = jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
                 client = ClientArrays(zero, *own, one, jnp.ones((), dtype), state)
                 return phase_alone(phase, program, phase_keys(jax.random.key(0), zero, at), server, client)

@@ -1,4 +1,4 @@
-"""Which rounds are played by the opening phases: the first, and those in which a method's coin falls."""
+"""Which rounds run the opening phases: the first, and those that a method's coin draws."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def renews(seed: Key, round_index: Scalar, probability: Scalar | float) -> Scala
 
 
 def opening_rounds(algorithm: Method, seed: int, first: int, count: int, begun: int = 0) -> NDArray[np.bool_]:
-    """Whether each of the rounds first, first + 1, ... is played by the opening phases; the run began with `begun`.
+    """Whether each of the rounds first, first + 1, ... runs the opening phases; the run began with `begun`.
 
     >>> import fedlin
     >>> opening_rounds(fedlin.ef21(fedlin.top_k(1)), seed=0, first=0, count=3).tolist()

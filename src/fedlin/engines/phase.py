@@ -50,7 +50,7 @@ class ClientArrays(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a client's part of a phase comes to."""
+    """The result of a client's part of a phase."""
 
     state: State
     upload: Message
@@ -170,8 +170,8 @@ def _gathered(uploads: Message, mesh: Mesh | None) -> Message:
 def mean_loss(each: A, losses: A, seen: A) -> A:
     """Σ w_i ℓ_i, where ℓ_i is the mean of the losses that came with client i's gradients; in NumPy or JAX."""
     where: Any = np.where if isinstance(seen, np.ndarray) else jnp.where
-    taken = where(seen > 0, seen.astype(losses.dtype), np.nan)  # NaN where no loss came, without NumPy's warning
-    average: A = (each * losses / taken).sum()
+    losses_taken = where(seen > 0, seen.astype(losses.dtype), np.nan)  # NaN where no loss came, without NumPy's warning
+    average: A = (each * losses / losses_taken).sum()
     return average
 
 

@@ -72,7 +72,7 @@ def check_convexity(algorithm: Method, problem: Problem) -> None:
 
 
 def check_presence(algorithm: Method, everyone: bool) -> None:
-    """Refuse rounds without everyone where the algorithm cannot do without."""
+    """Refuse rounds without all clients where the algorithm needs every one."""
     if Requirement.EVERY_CLIENT in algorithm.requires and not everyone:
         raise ArgumentError(
             f"{algorithm.name} needs {Requirement.EVERY_CLIENT}: set participation=1.0, or use {instead_of(algorithm)}."
@@ -80,7 +80,7 @@ def check_presence(algorithm: Method, everyone: bool) -> None:
 
 
 def instead_of(algorithm: Method) -> str:
-    """What serves where clients miss rounds, in words."""
+    """What can be used where clients miss rounds, in words."""
     if Requirement.HESSIAN in algorithm.requires:
         return f"fedlin.fednl_pp(fedlin.low_rank(1)), {ANY_COHORT}, which serve any"
     links = "; FedLin does without everyone where gradients go down by plain or error_feedback links and models whole"

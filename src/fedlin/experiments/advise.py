@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isfinite, log
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,18 +194,18 @@ def _check(forecast: Forecast, prepared: PreparedRun, measure: str, target: floa
         iterates=False,
         measure_every=1,
     )
-    place = first(getattr(run, measure), target)
-    if place is None:
+    round_reached = first(getattr(run, measure), target)
+    if round_reached is None:
         return Check(forecast, inf, inf, inf, None if clock is None else inf)
-    seconds = None if clock is None else float(_seconds(clock, run, candidate, prepared, forecast.step)[place])
-    return Check(forecast, place, float(run.bytes[place]), float(run.gradients[place]), seconds)
+    seconds = None if clock is None else float(_seconds(clock, run, candidate, prepared, forecast.step)[round_reached])
+    return Check(forecast, round_reached, float(run.bytes[round_reached]), float(run.gradients[round_reached]), seconds)
 
 
 def _plan(candidate: Candidate, prepared: PreparedRun, step: float) -> Plan:
     return Plan.scaled(_tau(prepared), step) if candidate.tau is None else Plan(candidate.tau, step)
 
 
-def _tau(prepared: PreparedRun) -> NDArray[np.integer[Any]]:
+def _tau(prepared: PreparedRun) -> NDArray[np.integer]:
     return build_method.steps(prepared.planned.plan.tau, prepared.problem.clients)
 
 

@@ -70,16 +70,16 @@ def algorithm(
     if name not in METHODS:
         raise ArgumentError(unknown_name("method", name, METHODS))
     signature = inspect.signature(METHODS[name])
-    own = {key: value for key, value in arguments.items() if key != MOMENTUM}
-    for key in own:
+    own_arguments = {key: value for key, value in arguments.items() if key != MOMENTUM}
+    for key in own_arguments:
         if key not in signature.parameters:
             raise ArgumentError(unknown_name(f"argument of {name}", key, [*signature.parameters, MOMENTUM, *besides]))
-    values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in own.items()}
+    values = {key: _argument(key, value, signature.parameters[key].annotation) for key, value in own_arguments.items()}
     for key, parameter in signature.parameters.items():
         if parameter.default is parameter.empty and key not in values:
             raise ArgumentError(f"{name} needs {key}: give it, for example {key} = {_example(parameter.annotation)}.")
-    made: Method = METHODS[name](**values)
-    return momentum(made, arguments[MOMENTUM]) if MOMENTUM in arguments else made
+    method: Method = METHODS[name](**values)
+    return momentum(method, arguments[MOMENTUM]) if MOMENTUM in arguments else method
 
 
 def aggregator(text: str) -> Aggregator:
@@ -92,7 +92,7 @@ def aggregator(text: str) -> Aggregator:
     return made
 
 
-def _argument(key: str, value: Any, kind: Any) -> Any:
+def _argument(key: str, value: object, kind: object) -> Any:
     if kind == (str | Compressor | MatrixCompressor):  # a word of its own, or how a compressor is written
         return value if value in ("hessian", "zero") else _argument(key, value, Compressor | MatrixCompressor)
     if kind in _WRITTEN:
@@ -104,11 +104,11 @@ def _argument(key: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def _example(kind: Any) -> str:
+def _example(kind: object) -> str:
     return '"top_k(10)"' if kind in _WRITTEN else "10" if kind is int else "0.1"
 
 
-def steps(tau: int | config.SpreadConfig | config.EachConfig, clients: int) -> NDArray[np.integer[Any]]:
+def steps(tau: int | config.SpreadConfig | config.EachConfig, clients: int) -> NDArray[np.integer]:
     """τ_i of every client.
 
     >>> steps(3, 2).tolist(), steps(config.EachConfig(each=[1, 4]), 2).tolist()
@@ -142,7 +142,7 @@ def _number(setting: float | str | None, tuned: float | None) -> float:
     return value
 
 
-def evaluate(text: str, known: Known, what: str, **options: Any) -> Any:
+def evaluate(text: str, known: Known, what: str, **options: object) -> Any:
     """The value of `text`; a bare name is called without arguments, and a call may name known functions only.
 
     `options` fills parameters of the outermost function that the text leaves open, where it has them.

@@ -64,7 +64,7 @@ def _locate(
     return model, field, keys
 
 
-def _kinds(annotation: Any) -> list[Any]:
+def _kinds(annotation: object) -> list[Any]:
     """The members of a union without what annotates them, None left out."""
     members = (annotation,) if get_origin(annotation) in (None, Annotated, list, dict) else get_args(annotation)
     plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in members]

@@ -1,4 +1,4 @@
-"""The clients' rows: read and dealt out, or drawn at random."""
+"""The clients' rows: read and split, or drawn at random."""
 
 import os
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: str |
     partition = _partition(setting.partition, table.clients, y)
     fields = setting.prepare.model_dump(exclude={"mode"})
     test = setting.test
-    made = data.prepare(
+    prepared = data.prepare(
         table,
         data.Recipe(**fields),
         partition=partition,
@@ -85,15 +85,15 @@ def _prepared(setting: config.RowsConfig, source: config.DataConfig, path: str |
     )
     held = _held_out(setting, partition)
     return ClientData(
-        made.train.X,
+        prepared.train.X,
         [y[rows] for rows in held.train],
-        made.test._replace(y=[y[rows] for rows in held.test]) if held.test else None,
+        prepared.test._replace(y=[y[rows] for rows in held.test]) if held.test else None,
         classes,
         partition,
         labels,
-        made.preparation,
-        made.notes,
-        (made.bytes_up, made.bytes_down),
+        prepared.preparation,
+        prepared.notes,
+        (prepared.bytes_up, prepared.bytes_down),
     )
 
 

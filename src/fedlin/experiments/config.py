@@ -105,7 +105,7 @@ class DataConfig(Section):
 
 
 class PartitionConfig(Section):
-    """How rows are dealt to clients."""
+    """How rows are split among clients."""
 
     kind: Annotated[
         Literal["iid", "dirichlet", "shards", "quantity"],

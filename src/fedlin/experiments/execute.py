@@ -50,7 +50,7 @@ def execute(
 
 
 def _facts(prepared: list[PreparedRun]) -> tuple[dict[str, Facts], dict[str, "Canvas"]]:
-    """Facts of every problem, by what the file says of it, and pictures of how rows were dealt, by file name."""
+    """Facts of every problem, by what the file says of it, and pictures of how rows were split, by file name."""
     facts: dict[str, Facts] = {}
     pictures = {}
     for run in prepared:

@@ -54,21 +54,21 @@ def load(path: str | Path, *, rounds: int | None = None, stored: bool = False) -
         raise type(error)("\n".join(f"{source}: {line}" for line in str(error).split("\n"))) from error
 
 
-def _with_absolute_paths(raw: TomlTable, home: Path, within: str = "") -> TomlTable:
+def _with_absolute_paths(raw: TomlTable, folder: Path, within: str = "") -> TomlTable:
     """The table with every `file` and `python` made absolute, so that it means the same from any folder."""
     table: dict[str, object] = {}
     for key, value in raw.items():
         if isinstance(value, dict):
-            table[key] = _with_absolute_paths(value, home, key)
+            table[key] = _with_absolute_paths(value, folder, key)
         elif isinstance(value, list) and key == "algorithm":
-            table[key] = [_with_absolute_paths(entry, home) if isinstance(entry, dict) else entry for entry in value]
+            table[key] = [_with_absolute_paths(entry, folder) if isinstance(entry, dict) else entry for entry in value]
         elif isinstance(value, str) and (key == "python" or within == "metrics"):
             path, name = place_of(value)
-            table[key] = f"{located(path, home)}:{name}"
+            table[key] = f"{located(path, folder)}:{name}"
         elif key == "file" and isinstance(value, str):
-            table[key] = located(value, home)
+            table[key] = located(value, folder)
         elif key == "file" and isinstance(value, list):
-            table[key] = [located(name, home) if isinstance(name, str) else name for name in value]
+            table[key] = [located(name, folder) if isinstance(name, str) else name for name in value]
         else:
             table[key] = value
     return table

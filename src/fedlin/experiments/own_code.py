@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from fedlin.checks import first_line, unknown_name
@@ -66,7 +67,7 @@ def _importing(file: Path) -> Iterator[None]:
 
 
 @cache
-def _module(path: str) -> Any:
+def _module(path: str) -> ModuleType:
     """A file's module, run once."""
     file = Path(path)
     if not file.is_file():
@@ -86,7 +87,7 @@ def _module(path: str) -> Any:
     return module
 
 
-def call_own(text: str, arguments: Mapping[str, Any], kind: type[T], what: str) -> T:
+def call_own(text: str, arguments: Mapping[str, object], kind: type[T], what: str) -> T:
     """What the function makes of the arguments, which has to be a `kind`."""
     function = own_function(text)
     try:
@@ -96,14 +97,14 @@ def call_own(text: str, arguments: Mapping[str, Any], kind: type[T], what: str) 
         raise ArgumentError(f"{text}: {error}; it takes ({parameters}).") from error
     try:
         with _importing(Path(place_of(text)[0]).resolve()):
-            made = function(**arguments)
+            result = function(**arguments)
     except FedLinError:
         raise
     except Exception as error:
         raise ArgumentError(f"{text} failed: {type(error).__name__}: {first_line(error)}.") from error
-    if not isinstance(made, kind):
-        raise ArgumentError(f"{text} returned {type(made).__name__}: let it return {what}.")
-    return made
+    if not isinstance(result, kind):
+        raise ArgumentError(f"{text} returned {type(result).__name__}: let it return {what}.")
+    return result
 
 
 def code_fingerprints(names: Iterable[str]) -> dict[str, str]:

@@ -124,13 +124,13 @@ class _Variant:
 
 def _variants(experiment: config.ExperimentConfig) -> Iterator[_Variant]:
     for position, raw in enumerate(experiment.algorithm):
-        place = (f"algorithm[{position}]",)
-        own = {key: value for key, value in raw.items() if key in config.AlgorithmConfig.model_fields}
-        head = checked(config.AlgorithmConfig, own, place)
+        table = (f"algorithm[{position}]",)
+        settings = {key: value for key, value in raw.items() if key in config.AlgorithmConfig.model_fields}
+        head = checked(config.AlgorithmConfig, settings, table)
         # What is made of the uploads may be a list and is part of the label, as arguments are.
-        arguments = {key: value for key, value in raw.items() if key not in own or key == "aggregate"}
+        arguments = {key: value for key, value in raw.items() if key not in settings or key == "aggregate"}
         for plan, plan_grid in _plans(experiment.plan, head.plan):
-            checked_plan = checked(config.PlanConfig, plan, (*place, "plan") if head.plan else ("plan",))
+            checked_plan = checked(config.PlanConfig, plan, (*table, "plan") if head.plan else ("plan",))
             for cell, cell_grid in cells(arguments, ("algorithm",)):
                 grid = {**plan_grid, **cell_grid}
                 label = _label(head, cell, {key: value for key, value in grid.items() if _of_method(key)})

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlin import algorithms
 from fedlin.compressors import identity, top_k
@@ -87,7 +88,7 @@ def _problem(clients: int, alpha: float) -> Quadratic:
     return least_squares(clients=clients, dim=DIM, samples=SAMPLES, alpha=alpha)
 
 
-def _plan(name: str, tau: Any, eta_bar: float) -> Plan:
+def _plan(name: str, tau: NDArray[np.integer], eta_bar: float) -> Plan:
     """η_i = η̄/τ_i; FedNova takes one η for all, and gradient descent one step."""
     if name == "fednova":
         return Plan(tau, eta_bar / tau.mean())

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
+from numpy.typing import DTypeLike
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -34,8 +35,8 @@ class Convolution(NamedTuple):
     dimension_numbers: lax.ConvDimensionNumbers
     feature_group_count: int
     batch_group_count: int
-    precision: Any
-    preferred_element_type: Any
+    precision: lax.PrecisionLike
+    preferred_element_type: DTypeLike | None
 
 
 class Window(NamedTuple):
@@ -79,7 +80,7 @@ def _convolution(how: Convolution) -> Callable[[Array, Array], Array]:
 
 
 @cache
-def _forward(how: Convolution) -> Any:
+def _forward(how: Convolution) -> Callable[[Array, Array], Array]:
     images_at, _, out_at = (spec[0] for spec in how.dimension_numbers)
     return _by_client(
         partial(_plain, how),
@@ -89,11 +90,11 @@ def _forward(how: Convolution) -> Any:
 
 
 @cache
-def _to_images(how: Convolution, shape: Shape) -> Any:
+def _to_images(how: Convolution, shape: Shape) -> Callable[[Array, Array], Array]:
     """(kernel, slope) -> the derivative in the images, whose shape is given."""
     images_at, _, out_at = (spec[0] for spec in how.dimension_numbers)
 
-    def transposed(convolution: Any, kernel: Array, slope: Array) -> Array:
+    def transposed(convolution: Callable[[Convolution, Array, Array], Array], kernel: Array, slope: Array) -> Array:
         images = jax.ShapeDtypeStruct(shape, kernel.dtype)  # type: ignore[no-untyped-call]
         derivative: Array = jax.linear_transpose(lambda images: convolution(how, images, kernel), images)(slope)[0]
         return derivative
@@ -112,10 +113,10 @@ def _to_images(how: Convolution, shape: Shape) -> Any:
 
 
 @cache
-def _to_kernel(how: Convolution, shape: Shape) -> Any:
+def _to_kernel(how: Convolution, shape: Shape) -> Callable[[Array, Array], Array]:
     """(images, slope) -> the derivative in the kernel, whose shape is given: every client's own."""
 
-    def transposed(convolution: Any, images: Array, slope: Array) -> Array:
+    def transposed(convolution: Callable[[Convolution, Array, Array], Array], images: Array, slope: Array) -> Array:
         kernel = jax.ShapeDtypeStruct(shape, images.dtype)  # type: ignore[no-untyped-call]
         derivative: Array = jax.linear_transpose(lambda kernel: convolution(how, images, kernel), kernel)(slope)[0]
         return derivative
@@ -127,7 +128,7 @@ def _by_client(
     plain: Callable[[Array, Array], Array],
     product: Callable[[Array, Array], Array],
     merged: Callable[[int, Array, Array], Array] | None,
-) -> Any:
+) -> Callable[[Array, Array], Array]:
     """`plain` until it is applied to many clients at once: then `product`, or `merged` where the second is shared."""
     function = custom_vmap(plain)
 

@@ -212,7 +212,7 @@ def _known(
     return known
 
 
-def _as(leaf: ArrayLike, dtype: np.dtype[Any]) -> Array:
+def _as(leaf: ArrayLike, dtype: np.dtype) -> Array:
     # A float32 model stays float32 whatever the data came in; whole numbers (labels, tokens) are left alone.
     array = np.asarray(leaf)
     return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array

@@ -6,20 +6,22 @@ one are built again around their changed bodies. Functions with derivatives of t
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
+from fedlin.core import PyTree
 from fedlin.memory import inner_programs
 from fedlin.problems.convolution import Convolution, Window, convolve, pool
 
+T = TypeVar("T")
 Values = list[Any]
 Parameters = dict[str, Any]  # of an operation
 
 
-def with_fast_convolutions(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_fast_convolutions(function: Callable[..., T]) -> Callable[..., T]:
     """`function` with the same values and derivatives, whose convolutions stay fast where clients' kernels differ.
 
     Args:
@@ -33,12 +35,12 @@ def with_fast_convolutions(function: Callable[..., Any]) -> Callable[..., Any]:
     [2.0, 2.0]
     """
 
-    def changed(*arguments: Any) -> Any:
+    def changed(*arguments: PyTree) -> T:
         closed, out = jax.make_jaxpr(function, return_shape=True)(*arguments)
         if not _concerned(closed.jaxpr):
             return function(*arguments)
-        results = _evaluate(closed, jax.tree.leaves(arguments))
-        return jax.tree.unflatten(jax.tree.structure(out), results)
+        result: T = jax.tree.unflatten(jax.tree.structure(out), _evaluate(closed, jax.tree.leaves(arguments)))
+        return result
 
     return changed
 
@@ -60,7 +62,7 @@ def _evaluate(closed: ClosedJaxpr, arguments: Values) -> Values:
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     known.update(zip(jaxpr.invars, arguments, strict=True))
 
-    def read(variable: Any) -> Any:
+    def read(variable: object) -> Any:
         return variable.val if isinstance(variable, Literal) else known[variable]
 
     for equation in jaxpr.eqns:

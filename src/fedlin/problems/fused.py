@@ -9,6 +9,7 @@ grid.
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import ceil, gcd, log2
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +33,7 @@ class Model(NamedTuple):
     signed: bool
 
 
-REGISTERS = 190  # of 32 bits a thread may fill with what lives through the steps, of 255
+REGISTERS = 190  # of 32 bits a thread may fill with what is kept through the steps, of 255
 WARPS = (1, 2, 4, 8)
 UNROLLED = 2048  # tile products in one step that are still worth compiling
 
@@ -166,7 +167,7 @@ def _plain(a: Vector, b: Vector, c: Vector) -> Vector:
 
 
 def _exact(a: Vector, b: Vector, c: Vector) -> Vector:
-    # The compiler leaves a product and a sum as two instructions unless told.
+    # The compiler leaves a product and a sum as two instructions unless asked for one.
     kind, bits = ("f", 32) if c.dtype == jnp.float32 else ("d", 64)
     arguments = [jnp.broadcast_to(a, c.shape), jnp.broadcast_to(b, c.shape), c]
     fused: Vector = triton().elementwise_inline_asm(
@@ -192,8 +193,8 @@ def _load_tile(X: Reference, row: Vector, column: Vector) -> Matrix:
     return tile
 
 
-def triton() -> Any:
-    """JAX's door to Triton."""
+def triton() -> ModuleType:
+    """JAX's interface to Triton."""
     # Loaded where it is used, so that `import fedlin` stays light.
     from jax.experimental.pallas import triton
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +76,7 @@ def _smooth(sheet: Sheet, x: Vector) -> Scalar:
     return _fit(sheet, x) + (sheet.l2 * x) @ x / 2
 
 
-def slope(margins: Sequence[Any], labels: None) -> list[Any]:
+def slope(margins: Sequence[Vector], labels: None) -> list[Vector]:
     """-1/(1 + exp(y aᵀx)), the derivative of a row's loss in y aᵀx."""
     grown = 1 + jnp.exp(margins[0])
     # 1/u as the root of 1/u²: a GPU takes that root in one instruction and a quotient in ten.

@@ -157,7 +157,7 @@ def take_step(state: Descended, slope: Slope, work: Descent) -> Descended:
     memory = state.memory
     if work.optimizer is None:
         return Descended(jax.tree.map(lambda x, m: x - work.eta * m, state.x, move), losses)
-    # Optax's own code, which mixes types as JAX allows unless told otherwise.
+    # Optax's own code, which mixes types as JAX allows by default.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         move, memory = work.optimizer.update(move, memory, state.x)
     x = jax.tree.map(lambda x, m: x + work.eta * m.astype(x.dtype), state.x, move)

@@ -49,24 +49,24 @@ def pack(rows: Data, weight: Array, lengths: Array, size: int, parts: int = 1) -
         The blocks, whose `rows` are (rows, weights) with weight zero for what fills up a block; None where packing
         would save too little.
     """
-    clients, room = weight.shape
+    clients, longest = weight.shape
     counts = -(-lengths // size)
     each = counts.reshape(parts, -1)
     most = int(each.sum(axis=1).max())
-    if clients * room < WORTHWHILE * most * parts * size:
+    if clients * longest < WORTHWHILE * most * parts * size:
         return None
-    own = np.repeat(np.arange(clients), counts)
+    client_of_block = np.repeat(np.arange(clients), counts)
     starts = np.concatenate([np.arange(count) for count in counts]) * size
     owner, start, used = (np.zeros((parts, most), np.intp) for _ in range(3))
-    for part, numbers in enumerate(np.split(np.arange(len(own)), np.cumsum(each.sum(axis=1))[:-1])):
+    for part, numbers in enumerate(np.split(np.arange(len(client_of_block)), np.cumsum(each.sum(axis=1))[:-1])):
         there = slice(len(numbers))
         # Blocks that fill up a device belong to its last client and weigh nothing.
         owner[part] = (part + 1) * clients // parts - 1
-        owner[part, there], start[part, there], used[part, there] = own[numbers], starts[numbers], 1
+        owner[part, there], start[part, there], used[part, there] = client_of_block[numbers], starts[numbers], 1
     row = start.ravel()[:, None] + np.arange(size)
     owners = owner.ravel()
     counting = (row < lengths[owners][:, None]) & (used.ravel()[:, None] > 0)
-    place = owners[:, None], np.minimum(row, room - 1)
+    place = owners[:, None], np.minimum(row, longest - 1)
     blocks = jax.tree.map(lambda leaf: leaf[place], rows), np.where(counting, weight[place], 0)
     local = clients // parts  # clients are numbered anew on every device
     first = np.cumsum(each, axis=1) - each

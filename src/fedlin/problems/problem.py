@@ -102,7 +102,7 @@ class Problem:
         return (Layer("x", (self.dim,)),)
 
     @cached_property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """The precision in which everything about this problem is computed."""
         return self.start.dtype
 
@@ -256,7 +256,15 @@ class Problem:
         return sums
 
     def measure(self, x: ArrayLike, data: Data = None) -> Measures:
-        """All that is measured of a model, by column; `data` is the clients' where it lies on several devices."""
+        """All that is measured of a model, by column; `data` is the clients' where it lies on several devices.
+
+        Args:
+            x: A model, (d,).
+            data: The clients' data where it lies on several devices.
+
+        Returns:
+            The measures by the names of their columns, NaN where one is not known.
+        """
         with precision(self.dtype):
             point = self.check_point(x, "x")
             block = self.pass_block if data is None else None
@@ -270,7 +278,15 @@ class Problem:
         return self.check_point(x, "x")
 
     def evaluator(self, metrics: Mapping[str, Metric], test: Data) -> Evaluate:
-        """The function from a flat model to its metrics on test data."""
+        """The function from a flat model to its metrics on test data.
+
+        Args:
+            metrics: Functions (model, batch) by name, each a mean over the batch's rows.
+            test: The test data, in the form of one client's.
+
+        Returns:
+            A function from a flat model to the metrics by name.
+        """
         with precision(self.dtype):
             evaluate = evaluate_in_blocks(metrics, self.restore, self.start, jax.tree.map(self._as_data, test))
 
@@ -332,7 +348,14 @@ class Problem:
         return Problem(self.objective, data, start=self.start, clients=1, sampling=self.sampling, noise=noise)
 
     def weighted(self, weights: ArrayLike) -> "Problem":
-        """The same clients with f = Σ w_i f_i, w scaled to sum to one."""
+        """The same clients with f = Σ w_i f_i, w scaled to sum to one.
+
+        Args:
+            weights: w_i, (m,): none negative, and at least one above 0.
+
+        Returns:
+            A new problem; its minimiser is searched for anew.
+        """
         array = finite("weights", weights, ArgumentError)
         if array.shape != (self.clients,):
             raise ArgumentError(

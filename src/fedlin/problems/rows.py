@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fedlin.checks import all_finite, finite, is_sparse, nonnegative, one_of, shape_of, shown
-from fedlin.core import Array, Key, Matrix, Scalar, Vector
+from fedlin.core import Array, Key, Matrix, PyTree, Scalar, Vector
 from fedlin.errors import ArgumentError, DataError
 from fedlin.problems.objective import Data, Slope
 from fedlin.problems.packed_rows import ROWS, PackedRows, pack, sum_over_packed
@@ -122,7 +122,7 @@ def _check_sizes(features: Iterable[Array], targets: Iterable[Array], dtype: DTy
                 )
 
 
-def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
+def _check_row_weights(client: int, row_weights: Sequence[ArrayLike], rows: int) -> Array:
     """The weights of one client's rows."""
     if len(row_weights) <= client:
         raise DataError("row_weights must have an array of weights for every client, as y has.")
@@ -136,7 +136,7 @@ def _check_row_weights(client: int, row_weights: Any, rows: int) -> Array:
     return weights
 
 
-def _penalties(l2: Any, clients: int, dim: int, dtype: DTypeLike) -> Array:
+def _penalties(l2: ArrayLike, clients: int, dim: int, dtype: DTypeLike) -> Array:
     """l2 of every client, a number or one for each entry of the model."""
     if shape_of("l2", l2) == ():
         return np.full(clients, nonnegative("l2", l2), dtype)
@@ -149,7 +149,7 @@ def _penalties(l2: Any, clients: int, dim: int, dtype: DTypeLike) -> Array:
     return np.tile(values.astype(dtype), (clients, 1))
 
 
-def _even(X: Any, y: Any) -> bool:
+def _even(X: object, y: object) -> bool:
     """Whether arrays need no change and no complaint; whatever is wrong with others is reported client by client."""
     if not isinstance(X, np.ndarray) or not isinstance(y, np.ndarray) or X.ndim != 3 or X.shape[:2] != y.shape:
         return False
@@ -158,7 +158,7 @@ def _even(X: Any, y: Any) -> bool:
     return bool(fits and plain and all_finite(X) and all_finite(y))
 
 
-def _as_it_is(X: Array, y: Array, l2: Any, reduction: str, outputs: int) -> Sheet:
+def _as_it_is(X: Array, y: Array, l2: ArrayLike, reduction: str, outputs: int) -> Sheet:
     """Clients of equal length without a copy of their features, so that a memory-mapped file stays on disk."""
     _check_sizes(X, y, X.dtype)
     clients, rows, features = X.shape
@@ -176,7 +176,7 @@ def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: V
     """
     if isinstance(sheet, PackedSheet):
 
-        def of_block(block: Any, *models: Vector) -> T:
+        def of_block(block: PyTree, *models: Vector) -> T:
             (X, y), weight = block
             return part(RowPart(X, y, weight), *models)
 
@@ -185,7 +185,7 @@ def sum_over_rows(part: Callable[..., T], sheet: Sheet | PackedSheet, *models: V
     if rows <= BLOCK or rows % BLOCK or jax.default_backend() != "cpu":
         return part(RowPart(sheet.X, sheet.y, sheet.weight), *models)
 
-    def block(number: Any) -> T:
+    def block(number: Scalar | int) -> T:
         take = partial(jax.lax.dynamic_slice_in_dim, start_index=number * BLOCK, slice_size=BLOCK)
         return part(RowPart(take(sheet.X), take(sheet.y), take(sheet.weight)), *models)
 
@@ -200,7 +200,7 @@ def add_penalty(fit: Matrix, sheet: Sheet | PackedSheet) -> Matrix:
     return fit + jnp.diag(jnp.broadcast_to(sheet.l2, fit.shape[:1]))
 
 
-def _without_pandas(parts: Any) -> Any:
+def _without_pandas(parts: object) -> Any:
     return parts.to_numpy() if hasattr(parts, "to_numpy") else parts
 
 
@@ -215,7 +215,7 @@ def _check_clients(name: str, parts: Any) -> None:
         )
 
 
-def _axes(part: Any) -> int:
+def _axes(part: ArrayLike) -> int:
     """The number of axes of one client's part, two where it is sparse or its rows differ in length."""
     try:
         return 2 if is_sparse(part) else np.ndim(part)

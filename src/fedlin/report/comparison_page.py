@@ -76,9 +76,9 @@ def rich_table(content: TextTable) -> RichTable:
     >>> rich_table(TextTable("costs", ("method", "rounds"), (("fedlin", "12"),))).row_count
     1
     """
-    made = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)
+    rich_table = RichTable(title=Text(content.title), title_justify="left", header_style="dim", box=None)
     for place, head in enumerate(content.heads):
-        made.add_column(Text(head), justify="right" if place else "left")
+        rich_table.add_column(Text(head), justify="right" if place else "left")
     for row in content.rows:
-        made.add_row(*map(Text, row))
-    return made
+        rich_table.add_row(*map(Text, row))
+    return rich_table

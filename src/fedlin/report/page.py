@@ -40,9 +40,11 @@ def write_report(
     )
 
 
-def write_page(home: Path, html: str, figures: Mapping[str, Figure], files: Mapping[str, str], pictures: bool) -> Path:
+def write_page(
+    folder: Path, html: str, figures: Mapping[str, Figure], files: Mapping[str, str], pictures: bool
+) -> Path:
     """Write a page with its figures as data and pictures, and further files of text by name."""
-    with staged(home) as fresh:
+    with staged(folder) as fresh:
         for part in ("data", "figures") if pictures else ("data",):
             (fresh / part).mkdir()
         for name, figure in figures.items():
@@ -51,7 +53,7 @@ def write_page(home: Path, html: str, figures: Mapping[str, Figure], files: Mapp
             _write_csv(figure, fresh / "data" / f"{name}.csv")
         for name, text in {**files, "plotly.min.js": get_plotlyjs(), "index.html": html}.items():
             (fresh / name).write_text(text, encoding="utf-8", newline="\n")
-    return home / "index.html"
+    return folder / "index.html"
 
 
 def _write_csv(figure: Figure, path: Path) -> None:

@@ -14,7 +14,7 @@ COLOURS = {"good": "green", "noted": "yellow", "bad": "red"}
 
 
 def show(verdicts: Iterable[Verdict], total: int, console: Console) -> list[Verdict]:
-    """Take in verdicts as they come: a live table in a terminal, a plain line for each elsewhere."""
+    """Show verdicts as they are reached: a live table in a terminal, a plain line for each elsewhere."""
     return _live(verdicts, total, console) if console.is_terminal else _plain(verdicts, console)
 
 

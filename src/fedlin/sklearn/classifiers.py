@@ -1,5 +1,6 @@
 """Logistic and multinomial regression across clients."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedlin import problems
 from fedlin.checks import shown
 from fedlin.core import Array, Method
 from fedlin.errors import ArgumentError, DataError
-from fedlin.sklearn.linear_estimator import LinearEstimator, Target
+from fedlin.sklearn.linear_estimator import Features, LinearEstimator, Target
 from fedlin.sklearn.rescaled_rounds import LinearModel
 
 
@@ -62,8 +63,8 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         rounds: int = 2000,
         tol: float = 1e-6,
         fit_intercept: bool = True,
-        class_weight: Any = None,
-        random_state: Any = None,
+        class_weight: Mapping[object, float] | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
     ) -> None:
         super().__init__(
@@ -98,7 +99,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
             )
         classes = len(self.classes_)
 
-        def problem(X: Any, y: Any, **options: Any) -> problems.Problem:
+        def problem(X: Features, y: ArrayLike, **options: Any) -> problems.Problem:
             return problems.softmax(X, y, classes=classes, **options)
 
         return Target(
@@ -108,7 +109,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
     def _store(self, coef: Array, intercept: Array) -> None:
         self.coef_, self.intercept_ = coef, intercept
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Features) -> Array:
         """The scores of rows.
 
         Args:
@@ -120,7 +121,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         scores = self._scores(X)
         return scores if scores.shape[1] > 2 else scores[:, -1] - (scores[:, 0] if scores.shape[1] == 2 else 0.0)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Features) -> Array:
         """The likeliest class of each row.
 
         Args:
@@ -132,7 +133,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         likeliest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Features) -> Array:
         """The probability of each class.
 
         Args:

@@ -36,6 +36,9 @@ class Units(NamedTuple):
     size: Array
 
 
+Features = Any  # rows: an array, a data frame or a sparse matrix
+
+
 class Target(NamedTuple):
     """A model, what it is fitted to, how much each row counts, where its intercept begins, and its share of `l2`."""
 
@@ -77,7 +80,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         rounds: int = 2000,
         tol: float = 1e-6,
         fit_intercept: bool = True,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
     ) -> None:
         self.l2 = l2
@@ -90,7 +93,9 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.random_state = random_state
         self.warm_start = warm_start
 
-    def fit(self, X: Any, y: ArrayLike, clients: ArrayLike | int | None = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Features, y: ArrayLike, clients: ArrayLike | int | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model to rows that belong to clients.
 
         Args:
@@ -121,7 +126,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """What `_store` was given last."""
         return np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
 
-    def _minimise(self, target: Target, X: Any, clients: Any) -> tuple[Array, Array]:
+    def _minimise(self, target: Target, X: Features, clients: Any) -> tuple[Array, Array]:
         """Coefficients and intercepts in the units of X; a warning where they are not the minimiser's."""
         algorithm = self._algorithm()
         for name in ("fit_intercept", "warm_start"):
@@ -199,7 +204,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                     W[features] = intercept + coef @ units.middle
         return W
 
-    def _scores(self, X: Any) -> Array:
+    def _scores(self, X: Features) -> Array:
         """Xwᵀ + b, one column for each output."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -211,7 +216,7 @@ class LinearEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: int | np.random.RandomState | None) -> int:
     """A seed from what scikit-learn takes as random_state, 0 for None."""
     if random_state is None:
         return 0

@@ -3,17 +3,18 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 
 from fedlin import problems
 from fedlin.core import Array
 from fedlin.errors import DataError
-from fedlin.sklearn.linear_estimator import LinearEstimator, Target
+from fedlin.sklearn.linear_estimator import Features, LinearEstimator, Target
 from fedlin.sklearn.rescaled_rounds import LinearModel
 
 
-def _least_squares(X: Any, y: Any, **options: Any) -> problems.Problem:
+def _least_squares(X: Features, y: ArrayLike, **options: Any) -> problems.Problem:
     return problems.regression(X, y, reduction="mean", **options)
 
 
@@ -46,7 +47,7 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         self.coef_ = coef[0] * self._spread
         self.intercept_ = float(intercept[0] * self._spread + self._level)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Features) -> Array:
         """The expected number of each row.
 
         Args:
@@ -103,7 +104,7 @@ class FederatedPoissonRegression(RegressorMixin, LinearEstimator):  # type: igno
     def _store(self, coef: Array, intercept: Array) -> None:
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Features) -> Array:
         """The expected count of each row.
 
         Args:
@@ -114,7 +115,7 @@ class FederatedPoissonRegression(RegressorMixin, LinearEstimator):  # type: igno
         """
         return np.asarray(np.exp(self._scores(X)[:, 0]))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """D², the share of the deviance that the model explains, as `PoissonRegressor.score`.
 
         Args:
@@ -126,11 +127,12 @@ class FederatedPoissonRegression(RegressorMixin, LinearEstimator):  # type: igno
             1 at best, 0 for a model that predicts the mean.
         """
         counts = np.asarray(y, np.float64)
-        mean = np.average(counts, weights=sample_weight)
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        mean = np.average(counts, weights=weights)
 
-        def deviance(expected: Any) -> float:
+        def deviance(expected: Array) -> float:
             each = xlogy(counts, counts) - xlogy(counts, expected) - counts + expected
-            return float(np.average(each, weights=sample_weight))
+            return float(np.average(each, weights=weights))
 
         return 1 - deviance(self.predict(X)) / deviance(np.full_like(counts, mean))
 

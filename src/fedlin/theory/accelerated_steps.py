@@ -49,8 +49,8 @@ def compressed_scaffnew(problem: Problem, sparsity: int) -> Plan:
 def tamuna(problem: Problem, sparsity: int) -> Plan:
     """Our proof, that of `compressed_scaffnew`, and its steps, whatever the size of the method's cohort.
 
-    A cohort drawn from all m clients and a pattern dealt to it at random let s clients drawn from all m send an entry;
-    the proof asks for nothing else. That the others are idle costs nothing: they would begin from the mean as well, and
+    A cohort drawn from all m clients and a random pattern for it let s clients drawn from all m send an entry; the
+    proof needs nothing else. That the others are idle costs nothing: they would begin from the mean as well, and
     their U stays as it is in the proof where they send nothing. Condat et al.'s Theorem 1 has no c in its rate either.
 
     Args:

@@ -44,19 +44,19 @@ class CertifiedStep:
     loss: float  # ε
     surplus: tuple[float, ...]  # s, for each of LAST_STEPS; -inf where nothing was proved
 
-    def factors(self, kappa: float, tau: NDArray[Any]) -> Array:
+    def factors(self, kappa: float, tau: NDArray[np.integer]) -> Array:
         """R_i for each number of local steps."""
         low, high = 1 / self.kappa[1], 1 / self.kappa[0]
         part = (1 / kappa - low) / (high - low)
         ends = [1 - (1 - self.loss) * full_drop(self.eta_bar * mu / tau, tau) for mu in (low, high)]
         return np.asarray((1 - part) * ends[0] + part * ends[1])
 
-    def spare(self, tau: NDArray[Any]) -> Array:
+    def spare(self, tau: NDArray[np.integer]) -> Array:
         """s_i for each number of local steps."""
         known = np.array([*self.surplus, -np.inf])
         return np.asarray(known[np.searchsorted(LAST_STEPS, tau)])
 
-    def serves(self, tau: NDArray[Any], share: Array) -> bool:
+    def serves(self, tau: NDArray[np.integer], share: Array) -> bool:
         """Whether Σ w_i s_i ≥ 0, beyond what rounding could make of it."""
         spare = self.spare(tau)
         return bool(np.all(spare >= 0) or share @ spare >= _ROUNDING)
@@ -115,7 +115,7 @@ def certified_factors(problem: Problem | float, tau: ArrayLike, rounds: int) -> 
     return np.array(factors) if steps.ndim == 2 else np.full(rounds, factors[0])
 
 
-def choose(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> Chosen:
+def choose(kappa: float, tau: NDArray[np.integer], weights: Array | None = None) -> Chosen:
     """The certified step with the smallest factor for clients that take so many local steps."""
     return fastest(proved_steps(kappa, tau, weights))
 
@@ -125,7 +125,7 @@ def fastest(steps: Sequence[Chosen]) -> Chosen:
     return min(steps, key=lambda step: step.factor)
 
 
-def proved_steps(kappa: float, tau: NDArray[Any], weights: Array | None = None) -> list[Chosen]:
+def proved_steps(kappa: float, tau: NDArray[np.integer], weights: Array | None = None) -> list[Chosen]:
     """All steps that are certified for clients that take so many local steps."""
     steps = np.atleast_1d(tau)
     share = np.full(len(steps), 1 / len(steps)) if weights is None or steps.size == 1 else weights
@@ -162,7 +162,7 @@ def stored_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def _local_steps(tau: ArrayLike, weights: Array | None) -> NDArray[Any]:
+def _local_steps(tau: ArrayLike, weights: Array | None) -> NDArray[np.integer]:
     """τ_i, of as many clients as have weights."""
     steps = Plan(tau, 1.0).tau
     if weights is not None and steps.ndim and steps.shape[-1] not in (1, len(weights)):
@@ -181,7 +181,7 @@ class _Known(NamedTuple):
     weights: Array | None = None
     problem: Problem | None = None
 
-    def choose(self, tau: NDArray[Any]) -> list[Chosen]:
+    def choose(self, tau: NDArray[np.integer]) -> list[Chosen]:
         """The certified step of each row of τ_i."""
         rows = tau if tau.ndim == 2 else tau[None]
         proved = [proved_steps(self.kappa, row, self.weights) for row in rows]

@@ -8,8 +8,6 @@ Where the clients' curvatures even out, so that H is far better conditioned than
 worst case over all functions of the same L and μ.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +32,7 @@ class QuadraticRound:
         self.vectors = np.asarray(vectors, float).transpose(1, 0, 2).reshape(problem.dim, -1)
         self.weights = np.asarray(problem.weights, float)
 
-    def norm(self, tau: NDArray[Any], eta_bar: float) -> float:
+    def norm(self, tau: NDArray[np.integer], eta_bar: float) -> float:
         """By how much a round shrinks ‖x̄ - x*‖ at least.
 
         Args:
@@ -58,7 +56,7 @@ class QuadraticRound:
         return float(np.linalg.norm(matrix, 2))
 
 
-def full_drop(x: Array, tau: NDArray[Any]) -> Array:
+def full_drop(x: Array, tau: NDArray[np.integer]) -> Array:
     """1 - (1 - x)^τ, without cancellation where x is small."""
     small = np.minimum(x, 0.5)
     return np.asarray(np.where(x <= 0.5, -np.expm1(tau * np.log1p(-small)), 1 - (1 - x) ** tau))

@@ -24,7 +24,7 @@ def check_problem(theorem: F) -> F:
     """The theorem, which refuses what is no problem before it asks for constants."""
 
     @wraps(theorem)
-    def checked(problem: Problem, *args: Any, **kwargs: Any) -> Any:
+    def checked(problem: Problem, *args: object, **kwargs: object) -> Any:
         return theorem(instance_of("problem", problem, Problem, "a fedlin Problem"), *args, **kwargs)
 
     return cast(F, checked)

@@ -62,7 +62,7 @@ def read_clients(datasets: Iterable[Any], like: Tensor, batches: ModuleBatches |
     return clients
 
 
-def _read(number: int, data: Any, like: Tensor) -> ModuleRows:
+def _read(number: int, data: object, like: Tensor) -> ModuleRows:
     if isinstance(data, Dataset):
         if not hasattr(data, "__len__"):
             raise DataError(f"client {number}'s dataset has no length: give one that can be indexed.")

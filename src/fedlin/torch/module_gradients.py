@@ -124,7 +124,7 @@ def _precise(precision: str | None, device: str) -> Iterator[None]:
     products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "highest"
-    short: AbstractContextManager[Any] = nullcontext()
+    short: AbstractContextManager[object] = nullcontext()
     if precision == "bfloat16":
         short = torch.autocast(device, torch.bfloat16)
     try:

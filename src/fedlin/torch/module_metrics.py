@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fedlin.errors import DataError
@@ -12,7 +13,7 @@ from fedlin.torch.module_rows import ModuleRows
 
 
 def evaluate_module(
-    metrics: Mapping[str, Metric], load: Callable[[Any], nn.Module], start: Any, test: ModuleRows
+    metrics: Mapping[str, Metric], load: Callable[[Any], nn.Module], start: ArrayLike, test: ModuleRows
 ) -> Evaluate:
     """The function from a flat model to its metrics.
 
@@ -28,7 +29,7 @@ def evaluate_module(
     count = len(test.targets)
 
     @torch.no_grad()
-    def evaluate(x: Any, rows: int = count) -> dict[str, float]:
+    def evaluate(x: ArrayLike, rows: int = count) -> dict[str, float]:
         module = load(x).eval()
         sums: dict[str, Tensor] = {}
         for first in range(0, rows, ROWS):

@@ -1,7 +1,7 @@
 """The clients' rows as tensors, and which of them a mini-batch takes."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ class ModuleRows(NamedTuple):
     inputs: Tensor
     targets: Tensor
 
-    def take(self, numbers: Any) -> "ModuleRows":
+    def take(self, numbers: Tensor | Array | slice) -> "ModuleRows":
         """The rows with these numbers."""
         return ModuleRows(self.inputs[numbers], self.targets[numbers])
 

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -65,7 +64,7 @@ def with_frozen_batch_norm(model: nn.Module) -> nn.Module:
     return _replaced(model, freeze)
 
 
-def _replaced(model: nn.Module, change: Callable[[Any], nn.Module]) -> nn.Module:
+def _replaced(model: nn.Module, change: Callable[[_BatchNorm], nn.Module]) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"model = {model!r:.80} is not allowed: give a torch.nn.Module.")
     model = copy.deepcopy(model)

@@ -54,7 +54,14 @@ class TorchProblem(Problem):
         return self._host.together
 
     def module(self, x: ArrayLike) -> nn.Module:
-        """A copy of the model with the parameters `x`."""
+        """A copy of the model with the parameters `x`.
+
+        Args:
+            x: A model, (d,).
+
+        Returns:
+            The copy.
+        """
         module = copy.deepcopy(self._host.module)
         module.load_state_dict(self.state_dict(x))
         return module
@@ -62,7 +69,7 @@ class TorchProblem(Problem):
     def model(self, x: ArrayLike) -> nn.Module:
         return self.module(x)
 
-    def evaluator(self, metrics: Mapping[str, Metric], test: Any) -> Evaluate:
+    def evaluator(self, metrics: Mapping[str, Metric], test: object) -> Evaluate:
         (rows,) = read_clients([test], next(self._host.module.parameters()), None)
         module = copy.deepcopy(self._host.module)
 
@@ -73,7 +80,14 @@ class TorchProblem(Problem):
         return evaluate_module(metrics, load, self.start, rows)
 
     def state_dict(self, x: ArrayLike) -> dict[str, Tensor]:
-        """The flat model `x` as a state dict: fixed parameters and buffers as they were given."""
+        """The flat model `x` as a state dict: fixed parameters and buffers as they were given.
+
+        Args:
+            x: A model, (d,).
+
+        Returns:
+            Every parameter and buffer by name.
+        """
         flat = torch.tensor(self.check_point(x, "x"))
         slots = self._slots_of_names
         entries = {}
@@ -84,7 +98,14 @@ class TorchProblem(Problem):
         return entries
 
     def flatten(self, state_dict: Mapping[str, Tensor]) -> Array:
-        """The flat model of a state dict that differs from the module's own in trainable parameters only."""
+        """The flat model of a state dict that differs from the module's own in trainable parameters only.
+
+        Args:
+            state_dict: Every parameter and buffer by name, as `state_dict` returns them.
+
+        Returns:
+            The flat model, (d,).
+        """
         module = self._host.module.state_dict()
         if module.keys() != state_dict.keys():
             odd = sorted(module.keys() ^ state_dict.keys())
@@ -215,7 +236,7 @@ def problem(
 class _Asks:
     """The problem's functions in JAX, each of which asks the host."""
 
-    def __init__(self, host: Host, dtype: np.dtype[Any]) -> None:
+    def __init__(self, host: Host, dtype: np.dtype) -> None:
         # Compiled programs are kept for ever: they must not keep the clients' rows with them.
         self._host, self._dtype = ref(host), dtype
         self._batches, self._draws = host.batches, host.draws

@@ -60,8 +60,8 @@ class Host:
 
     def point(self) -> Array:
         """The flat model the module holds."""
-        own = dict(self.module.named_parameters())
-        return np.concatenate([own[name].detach().cpu().numpy().ravel() for name in self.slots])
+        parameters = dict(self.module.named_parameters())
+        return np.concatenate([parameters[name].detach().cpu().numpy().ravel() for name in self.slots])
 
     def exact(self, clients: Tensor, x: Tensor) -> Slopes:
         """f_i(x) and ∇f_i(x)."""

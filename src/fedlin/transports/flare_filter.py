@@ -1,4 +1,4 @@
-"""A component of FLARE's server process that lets a site reach the server and nobody else.
+"""A component of FLARE's server process that lets a site reach the server and no other site.
 
 All connections of a federation end at the server, which passes messages on by the names in their headers. FLARE lets a
 site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
@@ -28,8 +28,8 @@ from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
 from fedlin.transports.registrations import record_registration
 
 _SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
-_COMMANDS = "_net_manager"  # the channel on which FLARE's processes are told to stop or to tell of themselves
-_MINUTE, _MOST = 60.0, 10  # seconds, and what is told of one sender in so many
+_COMMANDS = "_net_manager"  # the channel on which FLARE's processes receive commands to stop or to report on themselves
+_MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
 _NAME = 80  # characters of a name that a sender chose
 _TOKENS = 4  # of a name that are remembered
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class _Filter:
     def sites(self) -> set[str] | None:
         """The names in the settings' table of sites; None before the first run.
 
-        Where somebody wrote a file that cannot be read, those of before: a run that goes on does not depend on it.
+        Where the file cannot be read, those of before: a run that goes on does not depend on it.
         """
         try:
             changed = self.settings.stat().st_mtime

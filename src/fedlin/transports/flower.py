@@ -1,4 +1,4 @@
-"""Flower carries the messages: the server's side lives in a ServerApp, a client's in a ClientApp.
+"""Flower carries the messages: the server's side runs in a ServerApp, a client's in a ClientApp.
 
 A message is a query whose one ConfigRecord holds the route and the payload as bytes, which Flower sends as they are, in
 three objects with some 350 bytes around them; an array would take six objects and 600 bytes more. Flower's own loop
@@ -10,7 +10,7 @@ any of its workers. So a handler is made for every message, and what a client re
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -22,9 +22,12 @@ except ModuleNotFoundError as cause:
 from fedlin.errors import ArgumentError
 from fedlin.transports.transport import Enough, Handler, Payloads, by_client
 
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
 Config = Mapping[str, Any]
 _RECORD = "fedlin"
-_ASK_NAME = "name"  # the route on which a node tells its name
+_ASK_NAME = "name"  # the route on which a node sends its name
 _PATIENCE = 600.0  # seconds a node has for that; nobody waits for it
 _FIRST, _LAST = 0.01, 0.5  # seconds between two looks for replies
 
@@ -36,7 +39,7 @@ class FlowerTransport:
     asked for a name, and not heard under one that is taken.
     """
 
-    def __init__(self, grid: Any) -> None:
+    def __init__(self, grid: "Grid") -> None:
         self._grid = grid
         self._names: dict[int, str] = {}  # names by node, in the order they came
         self._asked: dict[str, int] = {}  # nodes that have yet to send theirs, by message
@@ -50,7 +53,7 @@ class FlowerTransport:
     ) -> Mapping[str, bytes]:
         """Ask the named nodes and look for replies until the time is up; who fails is absent.
 
-        A request dies with its timeout, so that a node that was away does not work through what nobody waits for.
+        A request expires with its timeout, so that a node that was away skips requests that nobody waits for.
         """
         begun = time.monotonic()
         nodes, messages = self._nodes(), by_client(payloads, clients)

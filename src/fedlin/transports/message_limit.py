@@ -16,7 +16,7 @@ from fedlin.engines.checkpoint import write_whole
 
 LIMIT = "message-limit"  # in the server's folder: bytes
 LARGEST_FRAME = 256 << 20  # bytes that come at once, without a chance to look at them before
-_FIRST = 64 << 20  # bytes, until a run has told its own limit
+_FIRST = 64 << 20  # bytes, until a run has set its own limit
 _ROOM = 1 << 20  # bytes for signatures, certificates and what carries a message
 _OPEN = 2  # messages of one sender under way, in bytes
 _MOST = 1000  # messages of one sender under way

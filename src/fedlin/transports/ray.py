@@ -1,4 +1,4 @@
-"""Ray carries the messages: clients live in actors, each on a core of its own with as many clients as fit.
+"""Ray carries the messages: clients run in actors, each on a core of its own with as many clients as fit.
 
 For one machine or a cluster whose members trust each other: Ray pickles what it sends. It is also how clients that hold
 one core each, such as PyTorch models, are run on all cores.
@@ -19,15 +19,15 @@ from fedlin.transports.transport import LOOK, Enough, Handler, Payloads
 LOOPBACK = "127.0.0.1"
 _PATIENCE = 120.0  # seconds for the actors to start; they wait for ever where a running Ray has no core to spare
 _LISTENING = 5.0  # seconds in which a cluster has to take a connection
-# Ray gives a node the machine's own address, whatever it is told, unless it believes to run where clusters are unusual.
+# Ray gives a node the machine's own address whatever it is configured with, except on systems with unusual clusters.
 _SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class RayTransport:
     """The server's side, and the actors that hold the clients.
 
-    `make(name)` is called where the client lives and gives its handler; `workers` actors share the clients between
-    them, one a core unless told. A Ray that runs already is used as it is; one started here listens on 127.0.0.1 only
+    `make(name)` is called in the client's actor and returns its handler; `workers` actors share the clients between
+    them, one a core by default. A Ray that runs already is used as it is; one started here listens on 127.0.0.1 only
     and ends with `close`.
     """
 
@@ -122,7 +122,7 @@ def connect_ray(address: str, cores: int | None) -> tuple[Any, bool]:
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError where nobody listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
+    """Raise OSError where nothing listens at HOST:PORT or ray://HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isascii() and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), _LISTENING).close()

@@ -93,7 +93,7 @@ def test_rounds_before_preparing_are_refused_and_no_row_is_in_an_error() -> None
 def test_a_site_with_a_privacy_budget_tells_no_summary_and_writes_down_what_was_asked(tmp_path: Path) -> None:
     client = site(PART.indices[0])
     client.audit, client.limits = AuditTrail(tmp_path), Limits(epsilon=1.0)
-    with pytest.raises(FederationError, match="first does not prepare its table: summaries are told without noise"):
+    with pytest.raises(FederationError, match="first does not prepare its table: summaries are sent without noise"):
         prepare_sites(Loopback({"first": client.handle}), Recipe(), expect=["first"], policy=PATIENCE)
     (entry,) = client.audit.entries()
     assert (entry.facts["kind"], entry.facts["answer"]) == ("SUMMARISE", "REFUSED")

@@ -61,15 +61,15 @@ def departure(
     if rounds == 0 or not np.all(np.isfinite(models)):
         return np.inf, rounds
     tau, eta = (np.broadcast_to(rows, (rounds, problem.clients)).T for rows in plan.rows(problem.clients, rounds))
-    own = slopes(np.broadcast_to(here, (problem.clients, *here.shape)))
-    mean = own.mean(axis=0) if up is None else _sparsified(own, up).mean(axis=0)
+    gradients_at_model = slopes(np.broadcast_to(here, (problem.clients, *here.shape)))
+    mean = gradients_at_model.mean(axis=0) if up is None else _sparsified(gradients_at_model, up).mean(axis=0)
     g = mean if down is None else _sparsified(mean[None], down)[0]
     chosen = rounds_to_play(rounds, played)
     x = np.broadcast_to(here[chosen], (problem.clients, len(chosen), here.shape[1])).copy()
-    shift = g[chosen] - own[:, chosen]
+    shift = g[chosen] - gradients_at_model[:, chosen]
     for step in range(int(tau.max())):  # line 5
-        taken = np.where(np.less(step, tau[:, chosen]), eta[:, chosen], 0)
-        x -= taken[..., None] * (slopes(x) + shift)
+        step_sizes = np.where(np.less(step, tau[:, chosen]), eta[:, chosen], 0)
+        x -= step_sizes[..., None] * (slopes(x) + shift)
     expected = x.mean(axis=0)  # line 9
     length = np.linalg.norm(expected - here[chosen], axis=1)
     apart = np.linalg.norm(expected - after[chosen], axis=1)

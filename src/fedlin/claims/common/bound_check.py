@@ -127,7 +127,7 @@ class Case:
         return float(np.median([fit(c) for c in self.measured])), float(np.median([fit(c) for c in self.bound[:, 1:]]))
 
     def below(self) -> Row:
-        """The check itself, with where the bound is nearest and how much room the end leaves."""
+        """The check itself, with where the bound is nearest and the margin at the end."""
         ratios = self.ratios
         draw, place = np.unravel_index(np.argmax(ratios), ratios.shape)
         measured = (

@@ -18,7 +18,7 @@ from fedlin.claims.common.fewer_bits import CHANGE, OWN, VALUE, Kinds, narrow
 from fedlin.compressors import Compressor, cast, natural, nearest, quantize, rand_k, top_k
 from fedlin.core import Method
 from fedlin.engines.messages import message_bits
-from fedlin.links import error_feedback, innovation, plain
+from fedlin.links import Link, error_feedback, innovation, plain
 from fedlin.matrices import MatrixCompressor, low_rank
 from fedlin.plan import Plan
 from fedlin.problems.problem import Problem
@@ -121,7 +121,7 @@ def _innovative_fedlin(problem: Problem) -> dict[str, Variant]:
     }
 
 
-def _fedlin_of(link: Any) -> Callable[[Problem], dict[str, Variant]]:
+def _fedlin_of(link: Link) -> Callable[[Problem], dict[str, Variant]]:
     """FedLin with one link on all four messages, few and many local steps."""
 
     def variants(problem: Problem) -> dict[str, Variant]:
@@ -149,7 +149,7 @@ def _compressed_scaffnew(problem: Problem) -> dict[str, Variant]:
 
 
 def _locodl(problem: Problem) -> dict[str, Variant]:
-    def variant(compressor: Any, omega: float, half: bool = False) -> Variant:
+    def variant(compressor: Compressor, omega: float, half: bool = False) -> Variant:
         p, pace = theory.locodl_probability(problem, omega), theory.locodl_pace(problem, omega)
         made = algorithms.locodl(compressor, p, pace, strong_convexity=problem.strong_convexity)
         return Variant(_half(made, (V, S)) if half else made, steps=1 / p)
@@ -173,7 +173,7 @@ def _diana(problem: Problem) -> dict[str, Variant]:
 
 
 def _adiana(problem: Problem) -> dict[str, Variant]:
-    def method(compressor: Any, omega: float) -> Method:
+    def method(compressor: Compressor, omega: float) -> Method:
         q = theory.adiana_probability(problem, omega)
         return algorithms.adiana(compressor, 1 / (1 + omega), q, strong_convexity=problem.strong_convexity)
 

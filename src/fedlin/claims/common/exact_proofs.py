@@ -266,7 +266,7 @@ def compute() -> dict[str, Proof]:
 
 
 def _short(multipliers: Sequence[float]) -> list[float]:
-    """Ten digits are enough: proofs have room for rounding."""
+    """Ten digits are enough: proofs have a margin for rounding."""
     return [float(f"{value:.10g}") for value in multipliers]
 
 

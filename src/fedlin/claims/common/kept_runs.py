@@ -47,7 +47,9 @@ def kept(name: str, make: Callable[[], Spending]) -> Spending:
 @cache
 def code() -> str:
     """A digest of all that a run depends on but its data."""
-    home = Path(fedlin.__file__).parent
-    files = [file for part in PARTS for file in sorted(home.glob(part if part.endswith(".py") else f"{part}/**/*.py"))]
-    files += [home / "claims" / "common" / f"{helper}.py" for helper in HELPERS]
+    package = Path(fedlin.__file__).parent
+    files = [
+        file for part in PARTS for file in sorted(package.glob(part if part.endswith(".py") else f"{part}/**/*.py"))
+    ]
+    files += [package / "claims" / "common" / f"{helper}.py" for helper in HELPERS]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -80,7 +80,7 @@ def _rows() -> tuple[Array, Array] | None:
 
 @lru_cache(maxsize=2)
 def sorted_a9a(kappa: float) -> SortedProblem | None:
-    """All rows, sorted by label and dealt to ten clients in turn; l2 = L₁₆/κ, L₁₆ the smoothness of batches of 16."""
+    """All rows, sorted by label, split among ten clients in turn; l2 = L₁₆/κ, L₁₆ the smoothness of batches of 16."""
     rows = _rows()
     if rows is None:
         return None

@@ -61,7 +61,8 @@ def stiff(clients: int = 10, rows: int = 80, dim: int = 40, kappa: float = 1000.
 def digits(clients: int = 10, every: int = 5, seed: int = 0) -> Battle | None:
     """Softmax regression on every fifth of the 10,000 test images of MNIST, as means of 4 × 4 pixels; l2 = 10⁻².
 
-    The images are sorted by digit and dealt in twenty parts, two a client, so that most of a client's show two digits.
+    The images are sorted by digit and split into twenty parts, two a client, so that most of a client's show two
+    digits.
     """
     paths = [data_file(name) for name in MNIST_FILES]
     if any(path is None for path in paths):
@@ -69,9 +70,9 @@ def digits(clients: int = 10, every: int = 5, seed: int = 0) -> Battle | None:
     images, labels = (idx_rows(path)[::every] for path in paths if path is not None)
     order = np.argsort(labels, kind="stable")
     parts = np.random.default_rng(seed).permutation(2 * clients).reshape(clients, 2)
-    dealt = np.split(order, 2 * clients)
+    parts_of_rows = np.split(order, 2 * clients)
     pooled = images.reshape(-1, 7, 4, 7, 4).mean(axis=(2, 4)).reshape(-1, 49) / 255
-    chosen = [np.concatenate([dealt[part] for part in pair]) for pair in parts]
+    chosen = [np.concatenate([parts_of_rows[part] for part in pair]) for pair in parts]
     problem = problems.softmax(pooled[np.array(chosen)], labels[np.array(chosen)], l2=1e-2, classes=10)
     return Battle(problem, np.zeros(problem.dim))
 

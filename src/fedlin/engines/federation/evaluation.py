@@ -99,7 +99,7 @@ class FederationEvaluator:
         return True
 
     def _evaluate(self) -> dict[str, float]:
-        """Ask everyone for its metrics: Σ v_i m_i / Σ v_i, with v_i the clients' own weights, over those who answer."""
+        """The clients' metrics: Σ v_i m_i / Σ v_i, with v_i the clients' own weights, over those who answer."""
         session, x = self.session, self.session.progress.x
         eager = session.policy.quorum is not None and session.policy.eager
         replies = self._send(Kind.EVALUATE, "evaluate", x, 0 if eager else None)
@@ -128,7 +128,7 @@ class FederationEvaluator:
         return mean
 
     def deliver(self) -> None:
-        """Give everyone the model of a run that is over: the best one, where there is one."""
+        """Send every client the model of a run that is over: the best one, where there is one."""
         session = self.session
         x = session.progress.x if self.best is None else self.best.x
         replies = self._send(Kind.FINAL, "final", x, 0)
@@ -137,7 +137,7 @@ class FederationEvaluator:
         session.round_log.note("delivered", session.progress.round, clients=received, missing=missing)
 
     def _send(self, kind: Kind, route: str, x: Array, needed: int | None) -> dict[str, Reply]:
-        """Send a model to all who take part; everyone is waited for where `needed` is None, else nobody for long."""
+        """Send a model to all who take part; waits for all where `needed` is None, else only briefly."""
         session = self.session
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))
         reachable = session.exchange.transport.clients()

@@ -28,7 +28,7 @@ class Handshake:
 
     algorithm: Method
     dim: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     secure: bool = False  # whether the server learns sums of uploads alone
 
     def __post_init__(self) -> None:
@@ -96,5 +96,5 @@ class Handshake:
 
 
 @cache
-def _shapes(algorithm: Method, dim: int, dtype: np.dtype[Any]) -> RoundShapes:
+def _shapes(algorithm: Method, dim: int, dtype: np.dtype) -> RoundShapes:
     return trace_rounds(algorithm, _STAND_IN, (None, None), dim, dtype)

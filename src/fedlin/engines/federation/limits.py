@@ -28,7 +28,7 @@ class Limits:
         requests: The most requests of one round that are no repetitions. A round that has to be asked again may need
             more than its phases.
         methods: The names of the methods allowed, such as ["fedlin"].
-        runs: The ids of the runs allowed, as a refusal tells them; None allows any, one at a time.
+        runs: The ids of the runs allowed, as a refusal names them; None allows any, one at a time.
         epsilon: The privacy budget ε against the server, of all runs together: a new run does not reset it. A method
             that leaves uploads without noise of the site's own is then refused.
         delta: δ of that budget.
@@ -64,7 +64,7 @@ class Limits:
             if limit is not None and (isinstance(limit, str) or not all(isinstance(entry, str) for entry in limit)):
                 raise ArgumentError(f"limits.{name} = {limit!r} is not allowed: give a list of names.")
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: object) -> None:
         """Refuse a number beyond the limit of this name.
 
         Args:
@@ -76,7 +76,7 @@ class Limits:
             raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
 
     def check_plan(self, plan: Mapping[str, Any]) -> None:
-        """Refuse a run that would go beyond a limit, by what the server tells of it beforehand.
+        """Refuse a run that would go beyond a limit, by what the server announces of it.
 
         Args:
             plan: The rounds, and the largest τ_i and η_i, as the server says.
@@ -190,7 +190,7 @@ class Ledger:
             self._write()
 
     def check_run(self, run: bytes) -> None:
-        """Refuse a message of another run; a site that was in none takes part in the first it hears of."""
+        """Refuse a message of another run; a site that was in none takes part in the first one that asks it."""
         if self.run is None:
             self.enter(run)
         if run != self.run:

@@ -121,7 +121,7 @@ def _greet(
 
 
 def _report(session: Session, refusals: Mapping[str, Refusal]) -> None:
-    """Record who refuses to begin; an error where its owner could not mend it while the others wait."""
+    """Record who refuses to begin; an error where its owner could not repair it while the others wait."""
     for name, refused in refusals.items():
         if not refused.reference:
             raise FederationError(f"{name} refused to take part: {refused}")
@@ -160,7 +160,7 @@ class Membership:
     def __init__(self, session: Session, folder: Path | None) -> None:
         self.session = session
         self._readmit = None if folder is None else folder / READMIT
-        self._ignored: set[str] = set()  # strangers who were asked once and cannot come in
+        self._ignored: set[str] = set()  # unknown clients that were asked once and cannot take part
 
     def update(self) -> list[str] | None:
         """Let clients in and out; then who is to be asked, or None while too few can be reached."""
@@ -223,7 +223,7 @@ class Membership:
         if session.expect is not None and not isinstance(session.expect, int):
             new = [name for name in new if name in session.expect]
         known = session.roster.participants
-        if session.plan.tau.ndim or session.plan.eta.ndim:  # a plan by client has no numbers for a stranger
+        if session.plan.tau.ndim or session.plan.eta.ndim:  # a plan by client has no numbers for an unknown client
             self._turn_away({name: "the plan has no numbers for it" for name in new if name not in known})
             new = [name for name in new if name in known]
         if session.algorithm.clients is not None:

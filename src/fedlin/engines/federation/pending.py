@@ -13,7 +13,7 @@ WAITING = "waiting.jsonl"
 
 
 def process_start(process: int) -> str:
-    """What tells a process from a later one with the same id, by no clock that can be set; empty where there is none.
+    """What distinguishes a process from a later one with the same id, by no clock that can be set; "" where it is gone.
 
     >>> process_start(os.getpid()) == process_start(os.getpid()), process_start(-1)
     (True, '')

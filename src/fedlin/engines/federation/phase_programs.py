@@ -1,8 +1,7 @@
 """The two sides of a phase as compiled functions, one program each for the whole life of a process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +28,13 @@ def _phase(algorithm: Method, opening: bool, number: int) -> MethodPhase:
 
 
 @cache
-def broadcast(algorithm: Method, opening: bool, number: int) -> Any:
+def broadcast(algorithm: Method, opening: bool, number: int) -> Callable[[State], Message]:
     """The compiled function server -> message."""
     return jax.jit(_phase(algorithm, opening, number).down)
 
 
 @cache
-def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) -> Any:
+def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) -> Callable[..., Answer]:
     """The compiled function of one client: (client, message, …) -> its answer, without the losses that gradients met.
 
     What it draws depends on its `secret`, words that no one else knows; without any it draws as `simulate` does.
@@ -51,14 +50,14 @@ def work(algorithm: Method, opening: bool, number: int, program: ClientProgram) 
 
 
 @cache
-def gradient_norm(algorithm: Method, opening: bool, number: int) -> Any:
+def gradient_norm(algorithm: Method, opening: bool, number: int) -> Callable[[State], Scalar] | None:
     """The compiled function server -> norm of its estimate of ∇f after this phase; None where it holds none."""
     gradient = _phase(algorithm, opening, number).gradient
     return None if gradient is None else jax.jit(lambda server: jnp.linalg.norm(gradient(server)))
 
 
 @cache
-def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator) -> Any:
+def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator) -> Callable[..., State]:
     """The compiled function (server, uploads, …) -> server; an absent client has zeros and `present` false.
 
     The mean, or what `aggregate` puts in its place, is over those who answered, in the order of their numbers and not
@@ -88,7 +87,7 @@ def update(algorithm: Method, opening: bool, number: int, aggregate: Aggregator)
 
 
 @cache
-def update_from_mean(algorithm: Method, opening: bool, number: int) -> Any:
+def update_from_mean(algorithm: Method, opening: bool, number: int) -> Callable[..., State]:
     """The compiled function (server, mean, …) -> server, where no single upload is known.
 
     Noise for privacy is in the mean already, so that the server, which scales its own by the largest weight, adds none.

@@ -29,7 +29,7 @@ class Policy:
         late_every: With an eager quorum, a client that is merely slow is waited for after so many rounds, until it is
             counted. One that does not answer is waited for a moment, and ever more rarely.
         max_share: The largest share of all weights that one of several clients may have; None for no limit.
-        cohort: How many clients are drawn for each round, which waits for them all; None where nobody is drawn.
+        cohort: How many clients are drawn for each round, which waits for them all; None where none are drawn.
 
     >>> Policy.first(3, timeout=10.0).quorum
     3
@@ -154,7 +154,7 @@ class Policy:
         return rest == 0 and is_power_of_two(times)
 
     def check(self, algorithm: Method) -> None:
-        """Refuse to go on without everyone, or with other clients than were drawn, where the algorithm cannot.
+        """Refuse to go on without all clients, or with other clients than were drawn, where the algorithm cannot.
 
         Args:
             algorithm: The method that is to be run.

@@ -18,6 +18,7 @@ from fedlin.engines.federation.wire import is_finite
 from fedlin.result import Status
 
 LOG = "log.jsonl"
+LogLine = dict[str, Any]  # of a round or an event, as JSON has it
 METRICS_EVENT = "metrics"  # what the server found on data of its own
 SUMS = tuple(column.name for column in (*SPENT, *FEDERATION) if column.sums)
 NORMS = tuple(column.name for column in FEDERATION if not column.sums)
@@ -78,7 +79,7 @@ class FederationResult:
     gradients: Array
     seconds: Array
     answered: list[list[str]]
-    events: list[dict[str, Any]]
+    events: list[LogLine]
     clients: list[str]
     seed: int = 0
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class FederationResult:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were played."""
+        """How many rounds were done."""
         return len(self.move) - 1
 
     @property
@@ -102,12 +103,12 @@ class FederationResult:
         return columns
 
     @property
-    def evaluations(self) -> list[dict[str, Any]]:
+    def evaluations(self) -> list[LogLine]:
         """The weighted means of the clients' metrics and each client's own, in the order of the rounds."""
         return [event for event in self.events if event["event"] == "evaluation"]
 
 
-def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+def read_lines(path: Path, last: int | None = None) -> list[LogLine]:
     """The lines of a file, or those within its `last` bytes; a line that is not whole is left out."""
     if not path.is_file():
         return []
@@ -118,7 +119,7 @@ def read_lines(path: Path, last: int | None = None) -> list[dict[str, Any]]:
     return parse_lines(content)
 
 
-def parse_lines(content: bytes) -> list[dict[str, Any]]:
+def parse_lines(content: bytes) -> list[LogLine]:
     """The objects of JSON in these lines; what is none, as a line cut off by a crash, is left out."""
     lines = []
     for text in content.split(b"\n"):
@@ -131,7 +132,7 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
     return lines
 
 
-def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+def read_log(path: Path, last: int | None = None) -> list[LogLine]:
     """The rounds and events in a log, or those within its `last` bytes; what is neither is left out."""
     return [line for line in read_lines(path, last) if is_log_line(line)]
 
@@ -139,8 +140,8 @@ def read_log(path: Path, last: int | None = None) -> list[dict[str, Any]]:
 _NUMBERS = ("move", "seconds", "attempts", "bytes_up", "bytes_down")
 
 
-def is_log_line(line: Any) -> bool:
-    """Whether a line that was read tells of a round or of an event, with all that others look for in one.
+def is_log_line(line: object) -> bool:
+    """Whether a line that was read is a round or an event, with every field that its readers use.
 
     >>> is_log_line({"event": "resumed", "round": 3}), is_log_line({"event": "fault", "round": 3})
     (True, False)
@@ -160,7 +161,7 @@ def is_log_line(line: Any) -> bool:
     )
 
 
-def _is_event(line: dict[str, Any]) -> bool:
+def _is_event(line: LogLine) -> bool:
     texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client",)}
     whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
     whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
@@ -173,11 +174,11 @@ def _is_event(line: dict[str, Any]) -> bool:
     return whole
 
 
-def _is_dict_of_numbers(value: Any) -> bool:
+def _is_dict_of_numbers(value: object) -> bool:
     return isinstance(value, dict) and all(map(is_finite, value.values()))
 
 
-def _is_list_of_names(value: Any) -> bool:
+def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
@@ -187,8 +188,8 @@ class RoundLog:
     def __init__(self, folder: Path | None, audit: AuditTrail | None = None) -> None:
         self.audit = audit  # where events are written down a second time, so that nobody can change them unseen
         self.path = None if folder is None else folder / LOG
-        self.lines: dict[int, dict[str, Any]] = {}  # in the order of the rounds
-        self.events: list[dict[str, Any]] = []
+        self.lines: dict[int, LogLine] = {}  # in the order of the rounds
+        self.events: list[LogLine] = []
 
     def resume(self, rounds: int) -> None:
         """Read what was written before this process began, up to so many rounds."""
@@ -212,7 +213,7 @@ class RoundLog:
         """The latest of a sum."""
         return next(reversed(self.lines.values()))[name] if self.lines else 0
 
-    def note(self, event: str, played: int, **facts: Any) -> None:
+    def note(self, event: str, played: int, **facts: object) -> None:
         """Something worth knowing happened after so many rounds."""
         line = {"event": event, "round": played, "time": round(time.time(), 3), **facts}
         self.events.append(line)
@@ -220,22 +221,22 @@ class RoundLog:
         if self.audit is not None:
             self.audit.record(event, round=played, **facts)
 
-    def enter(self, line: dict[str, Any]) -> None:
-        """A round was played."""
+    def enter(self, line: LogLine) -> None:
+        """Add the line of a round that is done."""
         self.lines[line["round"]] = line
         self._append({**line, "time": round(time.time(), 3)})
         if self.audit is not None:
             self.audit.record("round", round=line["round"], answered=line["answered"], late=line["late"])
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def _append(self, line: LogLine) -> None:
         if self.path is not None:
             with open(self.path, "a", encoding="utf-8", opener=private) as file:
                 file.write(json.dumps(line) + "\n")
 
-    def columns(self, rounds: int) -> dict[str, Any]:
+    def columns(self, rounds: int) -> LogLine:
         """Sums and norms as arrays, and who answered; a round whose line was lost repeats the sums before."""
-        unknown: dict[str, Any] = {**dict.fromkeys(NORMS), "answered": []}
-        rows: list[dict[str, Any]] = [{**dict.fromkeys(SUMS, 0), **unknown}]
+        unknown: LogLine = {**dict.fromkeys(NORMS), "answered": []}
+        rows: list[LogLine] = [{**dict.fromkeys(SUMS, 0), **unknown}]
         for number in range(1, rounds + 1):
             rows.append(self.lines.get(number, {**rows[-1], **unknown}))
         norms = {name: np.array([row[name] for row in rows], np.float64) for name in NORMS}

@@ -164,7 +164,7 @@ def encode_upload(
     `normals` draws standard normal numbers, for noise.
 
     Raises:
-        WireError: It is not finite, or beyond the bound; nothing was sent. The server hears that, and not by how much.
+        WireError: It is not finite, or beyond the bound; nothing was sent. The server learns that, and not by how much.
     """
     values = [_values(node) for node in _nodes(upload)]
     length = norm(values)
@@ -250,7 +250,7 @@ def _codes(node: Grid) -> Array:
     return np.asarray(node.symbols().codes - node.levels, np.float64)
 
 
-def _values(node: Any) -> Array:
+def _values(node: object) -> Array:
     """The entries that add up, in double precision."""
     if isinstance(node, Grid):
         return _codes(node) * (node.bound / node.levels)
@@ -262,6 +262,6 @@ def _little(array: Any) -> Array:
     return np.asarray(array).astype(_little_dtype(array.dtype), copy=False)
 
 
-def _little_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    little: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
+def _little_dtype(dtype: DTypeLike) -> np.dtype:
+    little: np.dtype = np.dtype(dtype).newbyteorder("<")
     return little

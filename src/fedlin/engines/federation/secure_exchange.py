@@ -147,7 +147,7 @@ class SecureAttempt:
         Where some of these are wrong, the others' are asked for too.
         """
         threshold, confirmations = self.directory.threshold, dict[str, bytes]()
-        if survivors != list(members):  # somebody vanished: sites agree on who, before they give anything away
+        if survivors != list(members):  # a site was lost: the others agree on which, before they reveal a share
             request = UnmaskRequest(self.attempt, survivors).write()
             confirmations = self._ask(
                 header, Kind.CONFIRM, Kind.CONFIRMED, dict.fromkeys(survivors, request), threshold
@@ -178,8 +178,8 @@ class SecureAttempt:
     ) -> dict[str, list[bytes]]:
         """The shares of those whose are not known yet."""
         missing = {name: request for name, request in requests.items() if name not in known}
-        given = self._ask(header, Kind.UNMASK, Kind.UNMASKED, missing, needed)
-        return {name: [body[at : at + SHARE] for at in range(0, len(body), SHARE)] for name, body in given.items()}
+        shares = self._ask(header, Kind.UNMASK, Kind.UNMASKED, missing, needed)
+        return {name: [body[at : at + SHARE] for at in range(0, len(body), SHARE)] for name, body in shares.items()}
 
     def _ask(
         self, header: Header, kind: Kind, wanted: Kind, requests: Mapping[str, bytes], needed: int | None

@@ -77,7 +77,7 @@ class SiteSecrets(NamedTuple):
         )
 
     def offer(self, attempt: Attempt, identity: Identity) -> Offer:
-        """What others are told, signed."""
+        """The message to the other sites, signed."""
         offer = Offer(
             public_key(self.share_key),
             tuple(map(public_key, self.mask_keys)),

@@ -6,7 +6,6 @@ is as fast. A key makes one stream, so that the nonce is zero.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import AEADEncryptionContext, Cipher
@@ -17,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-Words = NDArray[np.unsignedinteger[Any]]
+Words = NDArray[np.unsignedinteger]
 PIECE = 1 << 18  # bytes of a stream that are made at a time
 _ZEROS = memoryview(bytes(PIECE))
 LARGEST = 1 << 62  # of a sum of fixed-point numbers, so that no sum of 64 bits can overflow
@@ -79,6 +78,6 @@ def scale_exponent(sites: int, heaviest: float, bound: float) -> int:
     return 62 - int(exponent) + int(fraction == 0.5)
 
 
-def to_signed(sums: Words) -> NDArray[np.signedinteger[Any]]:
+def to_signed(sums: Words) -> NDArray[np.signedinteger]:
     """Whole numbers modulo 2^b as those between -2^(b-1) and 2^(b-1)."""
     return sums.view(f"i{sums.dtype.itemsize}")

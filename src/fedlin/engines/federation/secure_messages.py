@@ -40,7 +40,7 @@ class MaskedTask(NamedTuple):
     state: bytes  # names the state it leads to
     upload: bytes  # names the upload
     request: MaskRequest
-    context: bytes  # all that sites must have been told alike
+    context: bytes  # all that every site must have been sent alike
 
 
 def read_masked_task(header: Header, rest: memoryview) -> MaskedTask:
@@ -92,7 +92,7 @@ def read_offered(body: bytes) -> tuple[bytes, dict[bytes, list[str]]]:
 
 
 def write_directory(attempt: Attempt, directory: bytes) -> bytes:
-    """Tell everybody's keys, and ask for shares."""
+    """Send the keys of all sites, and ask for shares."""
     return write_fields([_number(attempt), directory])
 
 

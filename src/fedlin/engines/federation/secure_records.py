@@ -38,7 +38,7 @@ class SumRecords:
                     self.sums[bytes.fromhex(upload)] = Sum([str(name) for name in names], bytes.fromhex(terms))
             except (ValueError, KeyError, TypeError, RecursionError) as cause:
                 raise CheckpointError(
-                    f"{folder / FILE} cannot be read, and it tells in which sums this site's uploads count: put back a "
+                    f"{folder / FILE} cannot be read, and it says in which sums this site's uploads count: put back a "
                     "copy, or leave the run."
                 ) from cause
 
@@ -67,7 +67,7 @@ class SumRecords:
         raise WireError(f"this upload counts in a sum over {over} with other noise, scale or weights than these.")
 
     def settle(self, upload: bytes, counted: Sum) -> None:
-        """Keep in which sum an upload counts, on disk before anybody hears of it."""
+        """Keep in which sum an upload counts, on disk before anything is sent."""
         self.check(upload, counted)
         if upload not in self.sums:
             self.sums[upload] = counted

@@ -1,4 +1,4 @@
-"""A site's part of a secure sum: what it tells of its secrets, to whom and how often.
+"""A site's part of a secure sum: what it reveals of its secrets, to whom and how often.
 
 K. Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017, for a server that
 need not keep to the protocol. In one attempt at a round a site
@@ -12,7 +12,7 @@ need not keep to the protocol. In one attempt at a round a site
    and never for fewer sites than the threshold and the quorum. Where uploads are missing it gives nothing before a
    threshold of sites has signed the same set.
 
-Masks follow from the keys and from all that the server told: with another model, scale or list of sites for one of
+Masks follow from the keys and from all that the server sent: with another model, scale or list of sites for one of
 them, masks do not cancel, and the server is left with random numbers. Secrets are in the process's memory alone and
 those of the last attempt stay until the next: a site that was restarted has left the attempt. Nothing here takes the
 same time whatever the secrets are; they serve once, and nobody but the site's own machine could measure it.
@@ -175,7 +175,7 @@ class SecureSite:
             attempt: The attempt.
             phase: The phase's number.
             members: The sites whose sum it is to be; those of an earlier phase whose uploads arrived.
-            context: All that the sites must have been told alike.
+            context: All that every site must have been sent alike.
             upload: Names the upload under the mask.
             words: The upload as whole numbers.
             terms: Those of its sum: noise, scale and weights.

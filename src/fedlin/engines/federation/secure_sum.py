@@ -24,7 +24,7 @@ def unmasked_sum(
         directory: All sites' keys.
         phase: The phase's number.
         members: The sites whose masks are in the uploads, in order.
-        context: All that the sites were told alike.
+        context: All that the server sent to every site alike.
         uploads: The masked uploads that arrived.
         secrets: Of each member what `open_secrets` gives.
 

@@ -74,7 +74,7 @@ def serve(
         algorithm: The method, as every client has it.
         transport: What carries the messages.
         plan: τ_i and η_i; its entries belong to the clients in the order of their names.
-        rounds: How many rounds to play.
+        rounds: How many rounds to run.
         dim: The entries of the model, where it starts from zeros.
         x0: The model to start from; give this or `dim`.
         dtype: The precision, where `x0` does not say it.
@@ -85,11 +85,11 @@ def serve(
         folder: Where the server saves after every round; the same call goes on from there.
         expect: The clients the run begins with, a number or their names.
         weights: The weights that the clients of these names have to declare.
-        name: What tells this run from another one with the same settings.
+        name: What distinguishes this run from another one with the same settings.
         evaluation: When the clients measure the model on data of their own, and what follows from it.
         audit: Where to write down rounds and events a second time, in lines that cannot be changed unseen.
         stop: The run ends early once a round moves the model by at most this; or a `Stop` of the server's metrics.
-        on_round: Called as on_round(rounds played, x, measures) after every round; True ends the run.
+        on_round: Called as on_round(rounds done, x, measures) after every round; True ends the run.
         metrics: Functions (model, batch) by name that the server takes on data of its own, as in `simulate`; the model
             with the highest first one is kept and delivered, unless `evaluation` names a metric.
         test: What they are taken on.

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class Session:
 
     @property
     def run(self) -> bytes:
-        """What tells this run's messages from another's."""
+        """What distinguishes this run's messages from another's."""
         return self.exchange.run
 
     def numbers(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -73,7 +73,7 @@ class Session:
         return tau[number] if tau.ndim == 2 else tau, eta[number] if eta.ndim == 2 else eta
 
     def expected(self) -> list[str]:
-        """Whose answers the present round is to have: everyone's, or those who are drawn as `simulate` draws them."""
+        """Whose answers the present round is to have: all clients', or those of clients drawn as in `simulate`."""
         active, size = self.roster.active, self.policy.cohort
         if size is None or size >= len(active):
             return active
@@ -113,8 +113,8 @@ class Session:
                 f"it is asked for a new answer, and kept out after {count}",
             )
 
-    def start_afresh(self, why: str, **facts: Any) -> None:
-        """All memories are made anew at the present model: recorded, and saved before anyone is told."""
+    def start_afresh(self, why: str, **facts: object) -> None:
+        """All memories are made anew at the present model: recorded, and saved before any message about it is sent."""
         self.progress.start_afresh(self.algorithm)
         self.round_log.note("started afresh", self.progress.round, why=why, clients=self.roster.active, **facts)
         self.checkpoints.write(self.progress)

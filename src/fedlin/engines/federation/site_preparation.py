@@ -1,6 +1,6 @@
 """Tables prepared before the rounds of a federation: two exchanges, after which every site has its problem.
 
-The server asks every site for a summary of its columns, merges what it is told and sends back what becomes of every
+The server asks every site for a summary of its columns, merges them and sends back what becomes of every
 column; a site prepares its own rows and builds its problem from them. Rows stay where they are. Both sides keep the
 preparation on disk, so that a run that is taken up again goes on with the same features.
 """
@@ -175,12 +175,12 @@ def _ask_all(
 
 
 class TableClient:
-    """A site with a table: it tells of its columns, prepares its rows, and then is the `Client` of its problem.
+    """A site with a table: it summarises its columns, prepares its rows, and then is the `Client` of its problem.
 
     Args:
         table: The site's rows.
         build: Makes the site's client from the preparation: its problem, built of its rows.
-        folder: Where the preparation is kept, so that a restarted site needs not be told again.
+        folder: Where the preparation is kept, so that a restarted site need not receive it again.
         limits: What the site allows, whatever the server asks.
         audit: Where to write down what is asked of the site.
     """
@@ -229,7 +229,7 @@ class TableClient:
     def _answer(self, header: Header, request: bytes, rest: bytes) -> bytes:
         if header.kind == Kind.SUMMARISE:
             if self._limits is not None and self._limits.epsilon is not None:
-                raise WireError("summaries are told without noise, and this site has a privacy budget.")
+                raise WireError("summaries are sent without noise, and this site has a privacy budget.")
             summary = to_bytes(summarise_table(self.table, _recipe(rest)))
             return wire.write_reply(header._replace(kind=Kind.SUMMARY), ReplyHeader(request, 0), summary)
         if header.kind == Kind.PREPARE:

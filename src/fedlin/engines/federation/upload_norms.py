@@ -51,7 +51,7 @@ class UploadNorms:
         self._first: dict[tuple[str, str], float] = {}  # and the first: what is sent of changes alone shrinks
 
     def enter(self, number: int, norms: Mapping[str, Mapping[str, float]]) -> Suspect | None:
-        """A round was played, or ended in numbers that are none: the upload that stands out in it, if one does."""
+        """The upload that stands out in a round that is done, or that ended in NaN or infinite numbers, if one does."""
         suspects = [
             Suspect(number, phase, client, norm, usual)
             for phase, uploads in norms.items()

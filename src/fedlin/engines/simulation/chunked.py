@@ -98,7 +98,7 @@ class RoundInputs(NamedTuple):
 
 
 class Chunked:
-    """One run; it goes on round by round, as `Resident` does, with every phase played chunk by chunk."""
+    """One run; it goes on round by round, as `Resident` does, with every phase computed chunk by chunk."""
 
     def __init__(self, run: Run, layout: str, iterates: bool | None, chunk: int, metrics: Collection[str] = ()) -> None:
         problem = run.problem
@@ -149,7 +149,7 @@ class Chunked:
         return records
 
     def _prepare(self, number: int) -> ComingRound:
-        """The round of this number; its draws depend on nothing that was played, so that it can be made ready early."""
+        """The round of this number; its draws depend on no earlier round, so that it can be made ready early."""
         who = self._who(number)
         weighting = weigh(self.run.problem.weights[who], self._totals)
         chunks = split(who, weighting.each, self.chunk)
@@ -239,8 +239,8 @@ class Chunked:
         problem, dtype = self.run.problem, self.run.problem.dtype
         tau, eta = (a[number] if a.ndim == 2 else a for a in (self.run.tau, self.run.eta))
         data, noise, tau, eta = chunk.take((problem.data, problem.noise, tau, eta))
-        place = chunk.first + np.arange(len(chunk.numbers), dtype=np.int32)
-        clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None, place)
+        places = chunk.first + np.arange(len(chunk.numbers), dtype=np.int32)
+        clients = ClientArrays(chunk.numbers, data, noise, tau, eta.astype(dtype), None, places)
         placed: tuple[ClientArrays, Vector] = jax.device_put((clients, chunk.weights.astype(dtype)))
         return placed
 

@@ -14,8 +14,8 @@ class Evaluator:
 
     def __init__(self, evaluations: Evaluations, runs: Sequence[Run]) -> None:
         self._plan, self._rounds = evaluations, runs[0].rounds
-        made = {id(run.problem): evaluations.of(run.problem) for run in runs}
-        self._evaluate = [made[id(run.problem)] for run in runs]
+        by_problem = {id(run.problem): evaluations.of(run.problem) for run in runs}
+        self._evaluate = [by_problem[id(run.problem)] for run in runs]
 
     def next(self, done: int) -> int:
         """The next round after which models are evaluated."""

@@ -46,7 +46,7 @@ class Inputs(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one round hands to the next."""
+    """What one round passes to the next."""
 
     server: PyTree
     clients: PyTree
@@ -80,7 +80,7 @@ class ProgramKey:
     # Whether a model is measured where the next round begins. A run that ends is then a round ahead of its records, but
     # where that round takes every client's gradient there, the compiler takes both in one pass over the data. A call's
     # last model is measured apart, which may differ in the last bit, and again by the next call, which is what counts:
-    # how many rounds a call plays depends on the clock.
+    # how many rounds a call runs depends on measured time.
     late: bool = False
     kept: bool = True  # whether every round's model is recorded, or the latest alone
     spread: Mesh | None = None  # the devices that share the runs of a batch
@@ -246,7 +246,7 @@ def program(key: ProgramKey) -> Wrapped:
         own: PyTree = BY_RUN
         later: PyTree = BY_ROUND_AND_RUN
         inputs = Inputs(*(own if name in key.runs else EVERYWHERE for name in Inputs._fields))
-        # No core waits for another: each plays its runs until the last of them is through.
+        # No core waits for another: each computes its runs until the last of them is done.
         advance = jax.shard_map(
             advance,
             mesh=key.spread,
@@ -254,7 +254,7 @@ def program(key: ProgramKey) -> Wrapped:
             out_specs=(own, Records(later, later, later, later, own, own)),
             check_vma=False,
         )
-    # The state is handed over, not copied: of a million clients a round may change a few.
+    # The state is donated, not copied: of a million clients a round may change a few.
     mesh, handed_over = key.client_program.mesh, 1
     if mesh is None:
         return jax.jit(advance, donate_argnums=handed_over)

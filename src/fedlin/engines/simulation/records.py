@@ -23,7 +23,7 @@ KEPT_BY_DEFAULT = 10**7  # numbers of iterates kept without asking
 
 
 class RunRecords:
-    """Rows for the start and for every round played; grows by whole chunks."""
+    """Rows for the start and for every round; grows by whole chunks."""
 
     def __init__(self, run: Run, iterates: bool, first: Measures, metrics: Collection[str] = ()) -> None:
         self.run = run
@@ -122,7 +122,7 @@ class RunRecords:
     def resume(self, arrays: dict[str, Array], like: T) -> tuple[int, T]:
         """Take over what `save` gave, unless it is of too many rounds or keeps too little.
 
-        The rounds played, and the state, which has the structure of `like`.
+        The rounds done, and the state, which has the structure of `like`.
         """
         log = {name[4:]: rows for name, rows in arrays.items() if name.startswith("log_")}
         rounds, most = len(log["seconds"]) - 1, self.run.rounds

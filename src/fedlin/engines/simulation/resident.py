@@ -1,7 +1,7 @@
 """Runs that advance together, some rounds a call, in one compiled program; a single run is a batch of one."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Any
 
 import jax
@@ -22,16 +22,16 @@ from fedlin.memory import fitting_block
 from fedlin.problems.objective import Data
 from fedlin.result import Result, Status
 
-HELD = 2_000_000  # numbers of models that a program keeps before they come home: 16 MB
+HELD = 2_000_000  # numbers of models that a program keeps on the device before they are copied to the host: 16 MB
 MOST_ROUNDS = 1024  # rounds of one call, enough that calling costs nothing beside them
 ALIKE = ("limits", "every", "last")  # inputs that the runs of a batch share
-_BLOCKS: dict[Any, int | None] = {}  # clients at a time with which a program fits, by what fixes it
+_BLOCKS: dict[Hashable, int | None] = {}  # clients at a time with which a program fits, by what fixes it
 _CALL = 0.2  # seconds of one call, between which Ctrl-C and the callbacks are looked at
 _GROWTH = 64  # times as many rounds as in the call before, at most: the first ones may be quicker than the rest
 
 
 class Pace:
-    """How many rounds to play in one call: enough that calling costs nothing, few enough to react."""
+    """How many rounds to run in one call: enough that calling costs nothing, few enough to react."""
 
     def __init__(self) -> None:
         self.count = 1
@@ -58,7 +58,7 @@ class Resident:
         layout: str,
         iterates: bool | None,
         mesh: Mesh | None = None,
-        followed: bool = False,  # whether somebody may ask for the model of any round
+        followed: bool = False,  # whether the model of any round may be asked for
         metrics: Collection[str] = (),
     ) -> None:
         first = runs[0]
@@ -109,12 +109,12 @@ class Resident:
 
     def _starts(self) -> list[tuple[Measures, State]]:
         """Every run's first measures and state; runs that start alike share them."""
-        made: dict[Any, tuple[Measures, State]] = {}
+        by_kind: dict[Hashable, tuple[Measures, State]] = {}
         kinds = [(run.algorithm, id(run.problem), id(run.x0)) for run in self.runs]
         for kind, run, data in zip(kinds, self.runs, self._data, strict=True):
-            if kind not in made:
-                made[kind] = self._first_measures(run, data), run.state()
-        return [made[kind] for kind in kinds]
+            if kind not in by_kind:
+                by_kind[kind] = self._first_measures(run, data), run.state()
+        return [by_kind[kind] for kind in kinds]
 
     def _first_measures(self, run: Run, data: Data) -> Measures:
         if run.when == "never":
@@ -123,7 +123,7 @@ class Resident:
             measures = run.problem.measure(run.x0, self._apart(data))
         return {name: np.asarray(value) for name, value in measures.items()}
 
-    def _apart(self, data: Data) -> Any:
+    def _apart(self, data: Data) -> Data | None:
         """Data to measure with where it is not the problem's own."""
         return data if self.packed or self.mesh is not None else None
 
@@ -145,7 +145,7 @@ class Resident:
         inputs, differing = self._stacked(capacity)
         single = len(self.runs) == 1
         compiled = program(self._key(opening, self.block, differing))
-        if self._pace.compiles(opening):  # compile without playing, so that the clock sees rounds only
+        if self._pace.compiles(opening):  # compile without running, so that the time measured is that of rounds only
             self.state, _ = _wait(compiled(*self._arguments(inputs, 0)))
         count = min(most, capacity, self._pace.count)
         began = time.perf_counter()
@@ -179,7 +179,7 @@ class Resident:
         )
 
     def _arguments(self, inputs: Inputs, count: int) -> tuple[PyTree, ...]:
-        """What the program takes to play so many rounds."""
+        """The program's arguments for so many rounds."""
         status = jnp.asarray(self.status[0] if len(self.runs) == 1 else self.status)
         return inputs, self.state, status, np.int32(self.done), np.int32(count)
 
@@ -273,8 +273,8 @@ def _one(records: Records, number: int) -> Records:
 
 def _stack(trees: list[PyTree]) -> PyTree:
     """Equal trees as one with a leading axis; on the host, where it needs no program of its own."""
-    home = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *(home[id(tree)] for tree in trees))
+    on_host = {id(tree): jax.tree.map(np.asarray, tree) for tree in trees}
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(on_host[id(tree)] for tree in trees))
 
 
 def _same(a: PyTree, b: PyTree) -> bool:

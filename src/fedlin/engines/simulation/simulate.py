@@ -1,4 +1,4 @@
-"""Runs with all clients in one process: `simulate` plays one, `simulate_many` those of equal structure together."""
+"""Runs with all clients in one process: `simulate` for one, `simulate_many` for those of equal structure together."""
 
 import inspect
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -68,7 +68,7 @@ def simulate(
         algorithm: The method, such as `fedlin.fedlin()`.
         problem: What is minimised, f = Σ w_i f_i.
         plan: Every client's number of local steps τ_i and step size η_i.
-        rounds: How many rounds to play.
+        rounds: How many rounds to run.
         seed: A whole number below 2³² that decides every draw.
         x0: The model to start from, (d,); the problem's own start unless given.
         participation: The share of clients drawn in each round, or an array (rounds, clients) of who answers.
@@ -77,7 +77,7 @@ def simulate(
         progress: Whether to show a progress bar.
         callbacks: Functions (round, columns) of a round's number and its columns by name, or (round, columns, model)
             with the model as `problem.model` gives it; one that returns True ends the run there.
-        layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
+        layout: "client" computes the clients one after the other, "step" all at once step by step; "auto" chooses.
         checkpoint: A file, or a `Checkpoint`, to save to as the run goes, and to go on from if it is there.
         iterates: Whether to keep every round's model; by default up to ten million numbers.
         devices: How many JAX devices, or which, share the clients equally; left open, a CPU's cores do where it pays.
@@ -173,7 +173,7 @@ def simulate_many(
     plans: Plan | Sequence[Plan],
     rounds: int,
     *,
-    seeds: int | Sequence[int] | NDArray[np.integer[Any]] = 0,
+    seeds: int | Sequence[int] | NDArray[np.integer] = 0,
     x0: ArrayLike | None = None,
     participation: Participation = 1.0,
     weights: ArrayLike | None = None,
@@ -196,14 +196,14 @@ def simulate_many(
         algorithms: One method for all runs, or a list with one each.
         problems: One problem for all runs, or a list with one each.
         plans: One plan for all runs, or a list with one each.
-        rounds: How many rounds each run plays.
+        rounds: How many rounds each run has.
         seeds: One seed for all runs, or a list with one each.
         x0: The model all start from, (d,); each problem's own start unless given.
         participation: The share of clients drawn in each round, or an array (rounds, clients) of who answers.
         weights: w_i of every problem, (clients,), scaled to sum to one; its own unless given.
         stop: When a run ends early; the others go on.
         progress: Whether to show a progress bar.
-        layout: "client" plays the clients one after the other, "step" all at once step by step; "auto" chooses.
+        layout: "client" computes the clients one after the other, "step" all at once step by step; "auto" chooses.
         iterates: Whether to keep every round's models; by default up to ten million numbers a run.
         measure_every: Rounds from one measure to the next, as in `simulate`.
         metrics: Functions (model, batch) by the name of their column, as in `simulate`.
@@ -328,7 +328,7 @@ def _call(callbacks: Sequence[Callback], log: RunRecords, before: int, problem: 
     rows = {name: chunks[-1] for name, chunks in log.columns.items() if name not in unknown}
     wants_model = [_takes_three(callback) for callback in callbacks]
     for offset in range(log.rounds - before):
-        arguments: list[Any] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
+        arguments: list[object] = [before + offset + 1, {name: values[offset].item() for name, values in rows.items()}]
         if any(wants_model):
             arguments.append(problem.model(models[offset]))
         answers = [callback(*arguments[: 2 + wants]) for callback, wants in zip(callbacks, wants_model, strict=True)]

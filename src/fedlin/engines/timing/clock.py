@@ -1,7 +1,8 @@
 """Simulated wall-clock time: how long a run would have taken on machines of given speeds and connections."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ from fedlin.result import Result
 class Clock:
     """What each client's machine can do; numbers for all clients, or arrays (clients,).
 
-    The server waits for everyone who answers, so a round takes the sum over its phases of the largest
+    The server waits for every client that answers, so a round takes the sum over its phases of the largest
     2 · latency + bytes down / down + gradients / speed + bytes up / up,
     where a message's bytes are its own and its overhead.
 
@@ -173,7 +174,7 @@ def draw_rates(
     return np.asarray(rate * np.exp(nonnegative("spread", spread) * source.standard_normal(clients)))
 
 
-def _numbers(name: str, value: ArrayLike, meaning: str, allowed: Any) -> Array:
+def _numbers(name: str, value: ArrayLike, meaning: str, allowed: Callable[[Array], Array]) -> Array:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError, OverflowError) as cause:

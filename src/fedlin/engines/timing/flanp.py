@@ -79,16 +79,16 @@ def flanp(
     clock.check(problem.clients)
     convexity, order = problem.polyak_lojasiewicz, np.argsort(clock.alone(run, rounds), kind="stable")
     played: list[Result] = []
-    left, x = rounds, run.x0
+    remaining, x = rounds, run.x0
     for count in counts:
         present = np.isin(np.arange(problem.clients), order[:count])
         everyone = count == problem.clients
-        now, answering = _rest(plan, rounds - left), np.tile(present, (left, 1))
+        now, answering = _rest(plan, rounds - remaining), np.tile(present, (remaining, 1))
         stage = simulate(
             algorithm,
             problem,
             now,
-            left,
+            remaining,
             seed=(seed + len(played)) % 2**32,
             x0=x,
             weights=problem.weights * present,
@@ -97,8 +97,8 @@ def flanp(
             iterates=True,
         )
         played.append(clock.time(stage, algorithm, problem, now, participation=answering))
-        left, x = left - stage.rounds, stage.x
-        if not left or stage.status != "stopped":
+        remaining, x = remaining - stage.rounds, stage.x
+        if not remaining or stage.status != "stopped":
             break
     # An earlier stage that reached its own end ended no run.
     status = "done" if stage.status == "stopped" and not everyone else stage.status

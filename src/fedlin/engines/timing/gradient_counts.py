@@ -32,7 +32,7 @@ def who_answers(run: Run, rounds: int) -> Array:
 
 
 def gradient_calls(run: Run, rounds: int) -> tuple[Array, Array]:
-    """Gradients by (round, phase, client) if everyone answers: of the `opening_rounds`, and of the others.
+    """Gradients by (round, phase, client) if all clients answer: of the `opening_rounds`, and of the others.
 
     They follow from the plan and from coins, never from the data or the model, so they can be had without a run.
     """

@@ -56,7 +56,7 @@ SEVERAL = (1, 2, 3, 4, 6, 12, 40, 100)  # numbers of local steps that stand for 
 _TOLERANCE = 1e-8
 _LITTLE = 0.02  # what the surplus of clients with too few steps counts
 _ROOM = (Fraction(1), Fraction(4, 3), Fraction(2), Fraction(3))  # how much more loss is given, until proofs succeed
-_LEAST_SURPLUS = 0.01  # of clients that are to lack nothing, below which there is no room for proofs
+_LEAST_SURPLUS = 0.01  # of clients that are to lack nothing, below which proofs have no margin
 _ATTEMPTS = 4  # at a proof, each with less surplus
 
 Row = dict[str, Any]
@@ -125,7 +125,7 @@ def sought_loss(least: Fraction) -> Fraction:
 
 
 def proof_loss(sought: Fraction) -> Fraction:
-    """The loss that is proved: more than slopes were sought with, so that proofs have room for rounding."""
+    """The loss that is proved: more than slopes were sought with, so that proofs have a margin for rounding."""
     return round_up(Fraction(115, 100) * sought + Fraction(1, 1000))
 
 

@@ -149,10 +149,10 @@ def _annul(requirement: FormConstraint, numbers: list[Fraction], blind: set[Plac
             continue
         line, right = lines.pop(pivot)
         scale = line[unknown]
-        own = ({other: value / scale for other, value in line.items() if value}, right / scale)
-        lines = [_without(unknown, each, own) for each in lines]
-        solved = {other: _without(unknown, each, own) for other, each in solved.items()}
-        solved[unknown] = own
+        solution = ({other: value / scale for other, value in line.items() if value}, right / scale)
+        lines = [_without(unknown, each, solution) for each in lines]
+        solved = {other: _without(unknown, each, solution) for other, each in solved.items()}
+        solved[unknown] = solution
     for unknown, (_, change) in solved.items():
         numbers[unknown] += change
 

@@ -69,8 +69,8 @@ def lyapunov(
         whole = list(zip(counts, before, strict=True))
         program.require(trace.space, -1 * squared(trace.x), whole + at_start.multipliers(program))
         below = [(count, -1 * form) for count, form in whole]
-        given = GramForm() if constant is None else constant * first
-        program.require(trace.space, given, limit + below + at_start.multipliers(program))
+        initial = GramForm() if constant is None else constant * first
+        program.require(trace.space, initial, limit + below + at_start.multipliers(program))
         return program
 
     return best_rate(search, algorithm.name, stored)
@@ -82,13 +82,13 @@ def _forms(trace: Trace, states: TracedStates, at_server: list[int], at_client: 
     The memories among the leaves of the states are those at these places.
     """
     x = states.server.x
-    own = [
+    by_group = [
         [trace.gradient(number, x), points[0].gradient, *map(jax.tree.leaves(state).__getitem__, at_client)]
         for number, (points, state) in enumerate(zip(trace.points, states.clients, strict=True))
     ]
-    kept = map(jax.tree.leaves(states.server).__getitem__, at_server)
-    shared = [x, *kept, *(vector.part(SHARED) for vectors in own for vector in vectors)]
-    apart = [[vector.part(1 + number) for vector in vectors] for number, vectors in enumerate(own)]
+    of_server = map(jax.tree.leaves(states.server).__getitem__, at_server)
+    shared = [x, *of_server, *(vector.part(SHARED) for vectors in by_group for vector in vectors)]
+    apart = [[vector.part(1 + number) for vector in vectors] for number, vectors in enumerate(by_group)]
     products = [inner(u, v) for held in (shared, *apart) for u, v in combinations_with_replacement(held, 2)]
     return [*products, trace.gap(x)]
 
@@ -97,6 +97,6 @@ def _memories(trace: Trace, states: TracedStates) -> GramForm:
     """Σ ‖memory‖² of the server's memories, and the mean of the clients'."""
     total = sum((squared(leaf) for leaf in jax.tree.leaves(states.server) if leaf != trace.x), GramForm())
     for group, state in zip(trace.groups, states.clients, strict=True):
-        own = (squared(leaf) for leaf in jax.tree.leaves(state) if leaf != trace.x)
-        total = total + group.weight * sum(own, GramForm())
+        norms = (squared(leaf) for leaf in jax.tree.leaves(state) if leaf != trace.x)
+        total = total + group.weight * sum(norms, GramForm())
     return total

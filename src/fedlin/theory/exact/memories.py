@@ -2,12 +2,12 @@
 
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 import jax
+from jax.tree_util import PyTreeDef
 
-from fedlin.core import Method
-from fedlin.theory.exact.symbols import SymbolicVector
+from fedlin.core import Method, PyTree
+from fedlin.theory.exact.symbols import Place, SymbolicVector
 from fedlin.theory.exact.trace import Group, Trace, TracedStates, play_round, start
 
 _EQUAL_CLIENTS = (Group(2, Fraction(1, 2), Fraction(1), 2),)
@@ -43,7 +43,7 @@ def ignores_linear_terms(algorithm: Method) -> bool:
         for memory, shift in zip(memories, shifts, strict=True):
             moved |= dict.fromkeys(memory.coefficients, shift)
 
-        def change(vector: SymbolicVector, moved: dict[Any, int] = moved) -> Fraction:
+        def change(vector: SymbolicVector, moved: dict[Place, int] = moved) -> Fraction:
             return sum(
                 (value * moved.get(place, 0) for place, value in vector.coefficients.items() if place[0]), Fraction(0)
             )
@@ -112,7 +112,7 @@ def _mean_it_stays(algorithm: Method, position: int) -> int | None:
     return None
 
 
-def _scratch(algorithm: Method) -> tuple[Trace, Any, tuple[list[Any], Any]]:
+def _scratch(algorithm: Method) -> tuple[Trace, PyTree, tuple[list[SymbolicVector], PyTreeDef]]:
     """A trace of equal clients, with any memories of server and clients; the clients' as leaves and their tree."""
     trace = Trace(_EQUAL_CLIENTS, Fraction(0))
     fresh = start(trace, algorithm)

@@ -68,8 +68,8 @@ def scaffnew_rate(plan: Plan, functions: FunctionClass, stored: StoredRate | Non
         fall = [(count, rate * form) for count, form in whole]
         program.require(trace.space, GramForm(), fall + [(c, -1 * form) for c, form in zip(w, outset, strict=True)])
         program.require(trace.space, -1 * squared(trace.x), whole)
-        given = GramForm() if constant is None else constant * first
-        program.require(trace.space, given, limit + [(count, -1 * form) for count, form in whole])
+        initial = GramForm() if constant is None else constant * first
+        program.require(trace.space, initial, limit + [(count, -1 * form) for count, form in whole])
         return program
 
     return best_rate(search, "scaffnew", stored)

@@ -8,10 +8,11 @@ semidefinite and no function value is left in it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedlin.errors import FedLinError
 from fedlin.theory.exact.symbols import Array, GramForm, Space, SymbolicVector
@@ -108,7 +109,7 @@ class _Rows:
     A matrix is written as Clarabel has it: the columns of its upper triangle, entries off the diagonal times √2.
     """
 
-    def __init__(self, clarabel: Any) -> None:
+    def __init__(self, clarabel: ModuleType) -> None:
         self.clarabel = clarabel
         self.count = 0
         self.entries: list[tuple[NDArray[np.intp], int, Array]] = []  # rows, the unknown, the coefficients
@@ -193,7 +194,7 @@ class _Rows:
             )
         return np.array(done.x), np.array(done.z)
 
-    def _enter(self, rows: Any, unknown: int, numbers: Any) -> None:
+    def _enter(self, rows: ArrayLike, unknown: int, numbers: ArrayLike) -> None:
         self.entries.append((np.asarray(rows, np.intp), unknown, np.asarray(numbers, float)))
 
     def _close(self, cone: Any, size: int, right: Array) -> None:

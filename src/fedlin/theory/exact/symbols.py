@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 from numbers import Rational, Real
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.float64]
 Place = tuple[int, int]  # of a basis vector: its Gram matrix, and its row there
@@ -29,12 +29,12 @@ SHARED = 0  # the Gram matrix of what everyone shares; group g's deviations are 
 class ExactNumber(Fraction):
     """A fraction that a method may ask for a precision, as it does of the arrays this stands for."""
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DTypeLike) -> Any:
         """Itself in the precision of vectors; in any other a rounded number, which only coins are drawn with."""
         return self if np.dtype(dtype) == np.float64 else np.asarray(float(self), dtype)
 
 
-def exact(value: Any) -> Fraction:
+def exact(value: SupportsFloat) -> Fraction:
     """A number as the fraction it is printed as, so that 0.1 is a tenth.
 
     >>> exact(0.1), exact(3)
@@ -105,7 +105,7 @@ class Space:
             if place[0] == SHARED
         )
 
-    def combine(self, *terms: tuple[Any, "SymbolicVector"]) -> "SymbolicVector":
+    def combine(self, *terms: tuple[SupportsFloat, "SymbolicVector"]) -> "SymbolicVector":
         """Σ factor · vector."""
         scaled = [(exact(factor), vector) for factor, vector in terms]
         return self._collect(
@@ -147,16 +147,16 @@ class SymbolicVector:
     __array_ufunc__ = None  # so that a NumPy number on the left leaves the product to us
     dtype = np.dtype(np.float64)
 
-    def __add__(self, other: Any) -> "SymbolicVector":
+    def __add__(self, other: object) -> "SymbolicVector":
         return self._plus(1, other)
 
-    def __sub__(self, other: Any) -> "SymbolicVector":
+    def __sub__(self, other: object) -> "SymbolicVector":
         return self._plus(-1, other)
 
-    def __mul__(self, factor: Any) -> "SymbolicVector":
+    def __mul__(self, factor: SupportsFloat) -> "SymbolicVector":
         return self.space.combine((factor, self))
 
-    def __truediv__(self, divisor: Any) -> "SymbolicVector":
+    def __truediv__(self, divisor: SupportsFloat) -> "SymbolicVector":
         return self.space.combine((1 / exact(divisor), self))
 
     def __neg__(self) -> "SymbolicVector":
@@ -182,7 +182,7 @@ class SymbolicVector:
         """The coefficients of the basis vectors of one Gram matrix."""
         return {row: value for (number, row), value in self.coefficients.items() if number == gram}
 
-    def _plus(self, sign: int, other: Any) -> "SymbolicVector":
+    def _plus(self, sign: int, other: object) -> "SymbolicVector":
         if isinstance(other, SymbolicVector):
             return self.space.combine((1, self), (sign, other))
         # Methods may start a sum at zero; no other number is a vector.
@@ -209,7 +209,7 @@ class GramForm:
     def __sub__(self, other: "GramForm") -> "GramForm":
         return self + (-1) * other
 
-    def __rmul__(self, factor: Any) -> "GramForm":
+    def __rmul__(self, factor: SupportsFloat) -> "GramForm":
         scale = exact(factor)
         return GramForm(
             tuple((scale * count, u, v) for count, u, v in self.products),

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, SupportsFloat, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from fedlin.checks import real
 from fedlin.compressors import Compressor
-from fedlin.core import Central, Local, Method, MethodPhase, Oracle
+from fedlin.core import Central, Key, Local, Method, MethodPhase, Oracle, PyTree
 from fedlin.errors import ArgumentError
 from fedlin.payloads import Dense, decode
 from fedlin.theory.exact.symbols import ExactNumber, GramForm, Space, SymbolicVector, exact, squared, value_of
@@ -101,14 +101,14 @@ class Trace:
 class TracedStates(NamedTuple):
     """What the server and each group's clients remember between rounds."""
 
-    server: Any
-    clients: list[Any]
+    server: PyTree
+    clients: list[PyTree]
 
 
 def start(trace: Trace, algorithm: Method) -> TracedStates:
     """The states before the first round: in every part the first model or zero."""
 
-    def in_terms_of_start(state: Any) -> Any:
+    def in_terms_of_start(state: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: float(leaf[0]) * trace.x, state)
 
     one = jnp.ones(1)
@@ -119,7 +119,7 @@ def start(trace: Trace, algorithm: Method) -> TracedStates:
 
 
 def play_round(
-    trace: Trace, phases: Sequence[MethodPhase], states: TracedStates, shared_key: Any = None
+    trace: Trace, phases: Sequence[MethodPhase], states: TracedStates, shared_key: Key | None = None
 ) -> TracedStates:
     """The states after one more round; without a shared key, a method that draws common coins is refused."""
     server, clients = states
@@ -140,7 +140,7 @@ def play_round(
     return TracedStates(server, clients)
 
 
-def _mean(trace: Trace, parts: Sequence[Any]) -> Any:
+def _mean(trace: Trace, parts: Sequence[PyTree]) -> SymbolicVector | ExactNumber:
     if isinstance(parts[0], SymbolicVector):
         return trace.space.mean(parts)
     return ExactNumber(
@@ -148,27 +148,27 @@ def _mean(trace: Trace, parts: Sequence[Any]) -> Any:
     )
 
 
-def _local(trace: Trace, number: int, key: Any, shared_key: Any) -> Local:
+def _local(trace: Trace, number: int, key: Key, shared_key: Key | None) -> Local:
     group = trace.groups[number]
     tau, eta = ExactNumber(group.tau), ExactNumber(group.eta)
 
-    def gradient(x: SymbolicVector, key: Any = None) -> SymbolicVector:
+    def gradient(x: SymbolicVector, key: Key | None = None) -> SymbolicVector:
         return trace.gradient(number, x)
 
-    def proximal(u: SymbolicVector, s: Any) -> SymbolicVector:
+    def proximal(u: SymbolicVector, s: SupportsFloat) -> SymbolicVector:
         return trace.proximal(number, u, exact(s))
 
-    def loss(x: SymbolicVector) -> Any:
+    def loss(x: SymbolicVector) -> NoReturn:
         raise ArgumentError("a method that looks at function values has no exact answer here.")
 
     def descend(
         start: SymbolicVector,
         *,
         shift: Any = 0,
-        pull: Any = 0,
+        pull: SupportsFloat = 0,
         center: SymbolicVector | None = None,
-        steps: Any = None,
-        eta: Any = None,
+        steps: int | None = None,
+        eta: SupportsFloat | None = None,
         anchor: SymbolicVector | None = None,
     ) -> SymbolicVector:
         x, middle = start, start if center is None else center
@@ -178,12 +178,12 @@ def _local(trace: Trace, number: int, key: Any, shared_key: Any) -> Local:
             x = x - (group.eta if eta is None else eta) * (gradient(x) + shift + pull * (x - middle))
         return x
 
-    def repeat(step: Callable[[T, Any], T], carry: T, *, steps: Any = None) -> T:
+    def repeat(step: Callable[[T, Key], T], carry: T, *, steps: int | None = None) -> T:
         for _ in range(group.tau if steps is None else int(steps)):
             carry = step(carry, key)
         return carry
 
-    def curvature(*given: Any) -> Any:
+    def curvature(*arguments: object) -> NoReturn:
         raise ArgumentError("a method that looks at second derivatives has no exact answer here.")
 
     oracle: Any = Oracle(loss, gradient, proximal, gradient, curvature, curvature)  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ def contraction(delta: float) -> Compressor:
     """
     delta = real("delta", delta, lambda value: value >= 1, "a number of at least 1 (d/k for TOP-k)")
 
-    def encode(key: Any, vector: Any) -> Dense:
+    def encode(key: object, vector: object) -> Dense:
         if not isinstance(vector, SymbolicVector):
             raise ArgumentError(
                 f"contraction({delta}) is known only by its δ and cannot be run: give a compressor such as top_k(10)."

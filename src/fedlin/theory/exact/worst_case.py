@@ -108,8 +108,8 @@ class WorstCase:
         """The dual: factor · before - after + Σ multiplier · inequality is nonnegative."""
         program = SemidefiniteProgram()
         sought = [(program.unknown(cost=1.0), self._before)] if factor is None else []
-        given = GramForm() if factor is None else factor * self._before
-        program.require(self._trace.space, given - self._after, sought + self._known.multipliers(program))
+        before = GramForm() if factor is None else factor * self._before
+        program.require(self._trace.space, before - self._after, sought + self._known.multipliers(program))
         return program
 
     @cached_property
