@@ -40,7 +40,7 @@ def test_parts_come_in_any_order_and_again() -> None:
     counter, orders = PartCounter(), list(permutations(range(3)))
     for message in range(100):
         for number in orders[message % len(orders)]:
-            says = {"number": number, "final": number == 2}
+            says: dict[str, Any] = {"number": number, "final": number == 2}
             assert part(counter, 250, str(message), **says) is None
             assert part(counter, 250, str(message), **says) in (None, AGAIN)  # AGAIN once the message is whole
         assert part(counter, 250, str(message)) == AGAIN
