@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     state: State
     upload: Message
     calls: Leaf  # gradients taken
-    losses: Leaf  # sum of the losses that came with them, NaN where one came without
+    losses: Leaf  # sum of the losses that came with them, NaN where one came without; None where all is known to be so
     seen: Leaf  # how many those are
 
 
@@ -110,7 +110,8 @@ def client_step(
     )
     state, upload = phase.client(client.state, decode(message), local)
     counts, whole = counter.counts, jnp.int32
-    losses = jnp.asarray(counts.losses, client.eta.dtype)
+    none = isinstance(counts.losses, float) and np.isnan(counts.losses)
+    losses = None if none else jnp.asarray(counts.losses, client.eta.dtype)
     return Answer(state, upload, jnp.asarray(counts.calls, whole), losses, jnp.asarray(counts.seen, whole))
 
 

@@ -186,7 +186,8 @@ def _sampling(batches: Batches) -> Sampling:
 
             def take_batch(batch: Scalar, state: Descended) -> Descended:
                 own = jax.random.fold_in(key, first + batch)
-                return step(state, *take(rows, order, batch, state.losses.dtype), own)
+                dtype = jax.tree.leaves(state.x)[0].dtype
+                return step(state, *take(rows, order, batch, dtype), own)
 
             passed: Descended = jax.lax.fori_loop(0, jnp.minimum(in_a_pass, work.steps - first), take_batch, state)
             return passed

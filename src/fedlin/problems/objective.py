@@ -97,7 +97,7 @@ class Descended(NamedTuple):
     """Where local work ended, the sum of the losses its steps saw, and what its optimiser remembers."""
 
     x: Vector
-    losses: Scalar
+    losses: Scalar | float
     memory: PyTree = None
 
 
@@ -182,7 +182,7 @@ def descend_by_slopes(slope: Callable[[Vector, Scalar], Slope], work: Descent) -
         return take_step(state, here, work)
 
     done: Descended = jax.lax.fori_loop(0, work.steps, step, begin(work))
-    return done._replace(losses=jnp.full_like(done.losses, np.nan)) if without_loss else done
+    return done._replace(losses=np.nan) if without_loss else done
 
 
 def descend_by_gradients(grad: Callable[[Vector], Vector], work: Descent) -> Vector:

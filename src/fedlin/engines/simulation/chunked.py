@@ -328,7 +328,8 @@ def _programs(
             uploads, _ = combine(weights, answers.upload)
             real = jnp.arange(weights.size, dtype=jnp.int32) < count
             calls = wide_sum(jnp.where(real, answers.calls, 0))
-            return answers.state, uploads, calls, answers.losses, answers.seen
+            losses = jnp.full(weights.shape, jnp.nan, weights.dtype) if answers.losses is None else answers.losses
+            return answers.state, uploads, calls, losses, answers.seen
 
         def server_part(inputs: RoundInputs, server: State, mean: Message, weighting: Weighting, eta: Scalar) -> State:
             keys = phase_keys(jax.random.key(inputs.seed), inputs.round_index, number)

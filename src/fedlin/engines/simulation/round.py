@@ -67,7 +67,7 @@ def play_round(
     weighting = weigh(weights, totals, cohort.present)
     before = clients.state
     calls = seen = jnp.zeros(weights.shape, jnp.int32)
-    losses = jnp.zeros_like(weights)
+    losses: Vector | None = jnp.zeros_like(weights)
     sums: list[Message] = []
 
     for number, phase in enumerate(phases):
@@ -79,7 +79,8 @@ def play_round(
         average, more = combine(weighting.each, uploads, *extra, mesh=mesh, aggregate=aggregate, keys=keys)
         server = server_step(phase, keys, server, average, weighting, totals.eta)
         clients = clients._replace(state=answers.state)
-        calls, losses, seen = calls + answers.calls, losses + answers.losses, seen + answers.seen
+        calls, seen = calls + answers.calls, seen + answers.seen
+        losses = None if losses is None or answers.losses is None else losses + answers.losses
         sums = sums + more
 
     states, present = clients.state, cohort.present
@@ -90,4 +91,5 @@ def play_round(
         )
     if cohort.chosen is not None:
         states = jax.tree.map(lambda old, new: old.at[cohort.chosen].set(new, **_DRAWN), everyone, states)
-    return Played(server, states, wide_sum(calls), mean_loss(weighting.each, losses, seen), sums)
+    training = jnp.full((), jnp.nan, weights.dtype) if losses is None else mean_loss(weighting.each, losses, seen)
+    return Played(server, states, wide_sum(calls), training, sums)
