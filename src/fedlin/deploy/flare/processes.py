@@ -20,6 +20,7 @@ PROGRAMS: Mapping[Kind, str] = {
     "client": "fedlin.deploy.flare.programs:make_client",
 }
 MARK = "FEDLIN_PROCESS"
+_START = str(Path(__file__).with_name("start_program.py"))
 _SETTINGS = {
     "GRPC_VERBOSITY": "INFO",  # process.log then tells why a connection was refused
     # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine a lot.
@@ -57,7 +58,7 @@ class Process:
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
         module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
         settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *own]
-        command = [sys.executable, "-u", "-m", module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
+        command = [sys.executable, "-u", _START, module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
         with open(self.kit / "process.log", "ab", opener=private) as log:
             self._process = subprocess.Popen(
                 [*command, *settings],

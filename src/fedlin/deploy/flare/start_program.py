@@ -1,0 +1,53 @@
+"""Starts a program of NVIDIA FLARE without what no federation here uses: `python start_program.py MODULE ...`.
+
+FLARE imports every driver it has, also that for HTTP, whose library takes a third of what a site's process takes to
+start; kits speak gRPC. The process of a job is started in the same way, by the process that this starts. Run as a file,
+since importing `fedlin` for it would take longer than it saves.
+"""
+
+import os
+import runpy
+import shlex
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+_UNUSED = "nvflare.fuel.f3.drivers.aio_http_driver"
+_LAUNCHERS = {"client": "ClientProcessJobLauncher", "server": "ServerProcessJobLauncher"}
+
+
+def start(program: str) -> None:
+    """Run one of FLARE's modules as `python -m` does, with the arguments that are left."""
+    sys.path[0] = os.getcwd()
+    sys.modules[_UNUSED] = ModuleType(_UNUSED)  # FLARE looks for drivers in it, and finds none
+    for kind in _LAUNCHERS:
+        if program.endswith(f".{kind}_train"):
+            launch_jobs_likewise(kind)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+def launch_jobs_likewise(kind: str) -> None:
+    """Have FLARE start the process of a job by this file too, also where the name of a folder has spaces in it."""
+    from importlib import import_module
+
+    from nvflare.apis.fl_constant import FLContextKey
+    from nvflare.apis.job_launcher_spec import JobProcessArgs
+
+    module = import_module(f"nvflare.app_common.job_launcher.{kind}_process_launcher")
+    launcher: Any = getattr(module, _LAUNCHERS[kind])
+    original = launcher.get_command
+
+    def get_command(self: Any, job_meta: dict[str, Any], fl_ctx: Any) -> str:
+        arguments = dict(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS))
+        for name, (flag, value) in arguments.items():
+            if name != JobProcessArgs.OPTIONS:  # which are several words
+                arguments[name] = flag, shlex.quote(str(value))
+        quoted = SimpleNamespace(get_prop={FLContextKey.JOB_PROCESS_ARGS: arguments}.get)
+        command = original(self, job_meta, quoted).removeprefix(sys.executable).split(" -m ", 1)[1]
+        return f"{shlex.quote(sys.executable)} {shlex.quote(__file__)} {command}"
+
+    launcher.get_command = get_command
+
+
+if __name__ == "__main__":
+    start(sys.argv.pop(1))
