@@ -195,7 +195,7 @@ def test_mini_batches_repeat_with_the_seed_alone() -> None:
     first, again, other = (simulate(fedlin.fedavg(), BATCHES, PLAN, 6, seed=seed).x for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
-    # Another layout is another program, in which some processors round a last bit otherwise; other batches differ by far.
+    # Another layout is another program, in which some processors round a last bit otherwise.
     by_client = simulate(fedlin.fedavg(), BATCHES, PLAN, 6, seed=1, layout="client").x
     np.testing.assert_allclose(by_client, first, rtol=1e-12)
 

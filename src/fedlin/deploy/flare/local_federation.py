@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind, check_port
-from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
+from fedlin.deploy.flare.processes import PROGRAMS, Process, fork_server, stop_all
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.screen import Screen
@@ -23,8 +23,11 @@ class LocalFederation:
 
     def __init__(self, project: Project, programs: Mapping[Kind, str] = PROGRAMS) -> None:
         self.project = project
+        forks = self._forks = fork_server(project.server)
         self.server = Process(project.server, "server", "server", programs["server"])
-        self.sites = {name: Process(project.site(name), "client", name, programs["client"]) for name in project.sites}
+        self.sites = {
+            name: Process(project.site(name), "client", name, programs["client"], forks) for name in project.sites
+        }
         self.driver = Driver(project.admin, project.job, project.sites, project.needed)
         self._revived = 0
 
@@ -47,6 +50,8 @@ class LocalFederation:
         finally:
             self.driver.forget()
             stop_all(everyone)
+            if self._forks is not None:
+                self._forks.close()
 
     def _attend(self, watch: Watch, screen: Screen) -> Ending:
         last_round, submitted, revived, advanced = -1, 0, 0, 0.0

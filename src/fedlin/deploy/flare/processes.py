@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from fedlin.deploy.flare.authority import ORGANISATION
+from fedlin.deploy.flare.fork_server import MARK, ForkedProcess, ForkServer
 from fedlin.deploy.flare.kits import Kind, configure
 from fedlin.engines.checkpoint import private
 from fedlin.transports.transport import PROGRAM
@@ -19,9 +20,8 @@ PROGRAMS: Mapping[Kind, str] = {
     "server": "fedlin.deploy.flare.programs:run_server",
     "client": "fedlin.deploy.flare.programs:make_client",
 }
-MARK = "FEDLIN_PROCESS"
 _START = str(Path(__file__).with_name("start_program.py"))
-_SETTINGS = {
+SETTINGS = {
     "GRPC_VERBOSITY": "INFO",  # process.log then tells why a connection was refused
     # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine a lot.
     "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
@@ -37,14 +37,18 @@ HEARTBEAT = 2.0  # seconds after which a site notices that its server was restar
 
 
 class Process:
-    """The server's or one site's FLARE process, with the job processes it starts; `program` is what those run."""
+    """The server's or one site's FLARE process, with the job processes it starts; `program` is what those run.
 
-    def __init__(self, kit: Path, kind: Kind, name: str, program: str) -> None:
+    With `forks` the process is forked, and otherwise starts from nothing, as on a machine of its own.
+    """
+
+    def __init__(self, kit: Path, kind: Kind, name: str, program: str, forks: ForkServer | None = None) -> None:
         self.kit = kit.resolve()
         self.kind = kind
         self.name = name
         self.program = program
-        self._process: subprocess.Popen[bytes] | None = None
+        self.forks = forks
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def start(self) -> None:
         """Start, after ending whatever a crash left behind."""
@@ -58,15 +62,19 @@ class Process:
         own = [f"uid={self.name}", f"heart_beat_interval={HEARTBEAT}"] if self.kind == "client" else []
         module = f"nvflare.private.fed.app.{self.kind}.{self.kind}_train"
         settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *own]
-        command = [sys.executable, "-u", _START, module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set"]
+        arguments = [module, "-m", str(self.kit), "-s", f"fed_{self.kind}.json", "--set", *settings]
+        environment = {**SETTINGS, **os.environ, MARK: str(self.kit), PROGRAM: self.program}
+        if self.forks is not None:
+            self._process = self.forks.launch(arguments, environment, self.kit)
+            return
         with open(self.kit / "process.log", "ab", opener=private) as log:
             self._process = subprocess.Popen(
-                [*command, *settings],
+                [sys.executable, "-u", _START, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.kit,
-                env={**_SETTINGS, **os.environ, MARK: str(self.kit), PROGRAM: self.program},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for the driver, which then ends them in order
                 umask=_OWNER_ONLY,
             )
@@ -109,6 +117,13 @@ class Process:
         if self._process is not None:
             self._process.wait()
             self._process = None
+
+
+def fork_server(server: Path) -> ForkServer | None:
+    """What forks the sites' processes of a federation on one machine; None where each starts from nothing."""
+    if sys.platform != "linux":  # elsewhere a process cannot be marked once it was made
+        return None
+    return ForkServer({**SETTINGS, **os.environ}, server / "process.log")
 
 
 def members_of(processes: Sequence[Process]) -> dict[Process, list[psutil.Process]]:

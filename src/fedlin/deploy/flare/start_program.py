@@ -19,11 +19,16 @@ _LAUNCHERS = {"client": "ClientProcessJobLauncher", "server": "ServerProcessJobL
 def start(program: str) -> None:
     """Run one of FLARE's modules as `python -m` does, with the arguments that are left."""
     sys.path[0] = os.getcwd()
-    sys.modules[_UNUSED] = ModuleType(_UNUSED)  # FLARE looks for drivers in it, and finds none
+    leave_out()
     for kind in _LAUNCHERS:
         if program.endswith(f".{kind}_train"):
             launch_jobs_likewise(kind)
     runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+def leave_out() -> None:
+    """Put an empty module where FLARE would look for the driver for HTTP."""
+    sys.modules.setdefault(_UNUSED, ModuleType(_UNUSED))
 
 
 def launch_jobs_likewise(kind: str) -> None:
