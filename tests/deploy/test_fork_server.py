@@ -37,7 +37,7 @@ sys.exit(int(sys.argv[-1]))
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    server = ForkServer(os.environ, tmp_path_factory.mktemp("server") / "process.log")
+    server = ForkServer({}, tmp_path_factory.mktemp("server") / "process.log")
     yield server
     server.close()
 
@@ -97,7 +97,7 @@ def test_a_forked_process_is_found_by_its_mark_and_holds_no_descriptor_of_others
 
 
 def test_what_was_forked_goes_on_without_the_server_and_a_new_one_is_started(tmp_path: Path) -> None:
-    forks = ForkServer(os.environ, tmp_path / "process.log")
+    forks = ForkServer({}, tmp_path / "process.log")
     first = launch(forks, tmp_path / "north", "wait", "0")
     forks.close()
     try:
@@ -110,11 +110,12 @@ def test_what_was_forked_goes_on_without_the_server_and_a_new_one_is_started(tmp
         forks.close()
 
 
-def test_a_server_that_cannot_import_is_told(tmp_path: Path) -> None:
+def test_a_server_that_cannot_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "nvflare.py").write_text("raise ImportError('damaged')", encoding="utf-8")
-    forks = ForkServer({**os.environ, "PYTHONPATH": str(broken)}, tmp_path / "process.log")
+    forks = ForkServer({}, tmp_path / "process.log")
+    monkeypatch.setenv("PYTHONPATH", str(broken))  # the environment is that of the time when it starts
     try:
         with pytest.raises(DeployError, match="are forked from has ended"):
             launch(forks, tmp_path / "north", "0")

@@ -91,10 +91,15 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The process that others are forked from, started when the first is asked for; `log` has what it prints."""
+    """The process that others are forked from, started when the first is asked for.
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
-        self._environment = environment
+    Args:
+        defaults: Variables of its environment, where this process does not have them.
+        log: The file for what it prints.
+    """
+
+    def __init__(self, defaults: Mapping[str, str], log: Path) -> None:
+        self._defaults = defaults
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._place = ""
@@ -129,7 +134,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**self._environment, **own, MARK: "-" * _ROOM},
+                env={**self._defaults, **os.environ, **own, MARK: "-" * _ROOM},
                 pass_fds=[listener.fileno()],
                 start_new_session=True,
             )

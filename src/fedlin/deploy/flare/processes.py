@@ -123,7 +123,7 @@ def fork_server(server: Path) -> ForkServer | None:
     """What forks the sites' processes of a federation on one machine; None where each starts from nothing."""
     if sys.platform != "linux":  # elsewhere a process cannot be marked once it was made
         return None
-    return ForkServer({**SETTINGS, **os.environ}, server / "process.log")
+    return ForkServer(SETTINGS, server / "process.log")
 
 
 def members_of(processes: Sequence[Process]) -> dict[Process, list[psutil.Process]]:
