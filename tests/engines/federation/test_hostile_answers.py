@@ -120,6 +120,27 @@ def test_who_comes_back_cannot_own_the_model() -> None:
     assert serve(REMEMBERING, returning(2.0), 12, policy=policy).absent == {}
 
 
+def test_who_comes_beside_a_heavier_one_cannot_own_the_model() -> None:
+    """What stays out is no part of all: two that come together do not let one another in."""
+    weights = [1.0, 1e12, 1e11]
+
+    class Growing(Loopback):
+        exchanges = 0
+
+        def exchange(self, phase: str, payloads: Any, clients: Any, timeout: float, enough: Any = None) -> Any:
+            self.exchanges += 1
+            return super().exchange(phase, payloads, clients, timeout, enough)
+
+        def clients(self) -> list[str]:
+            return ["site-0", "site-1", "site-2"][: 3 if self.exchanges > 5 else 1]
+
+    handlers = {f"site-{i}": Client(REMEMBERING, PROBLEM.client(i), weight=weights[i]).handle for i in range(M)}
+    policy = Policy.everyone(**QUICK, max_share=0.9)
+    result = serve(REMEMBERING, Growing(handlers), 8, policy=policy, plan=fedlin.Plan(1, 0.2), expect=1)
+    assert [event["client"] for event in events(result, "not admitted")] == ["site-1", "site-2"]
+    assert result.clients == ["site-0"]
+
+
 def test_a_weight_that_was_approved_may_be_any_share() -> None:
     """As the refusal says."""
     weights = [1.0, 100.0, 1.0]

@@ -163,7 +163,8 @@ class Client:
         self.ledger.enter(header.run)
         facts: dict[str, Any] = {"weight": self.weight}
         if self.audit is not None:
-            self.audit.record("trail", of="server", digest=given.get("trail"))
+            if isinstance(given.get("trail"), str):
+                self.audit.record("trail", of="server", digest=given["trail"][:64])
             facts["trail"] = self.audit.head()
         greeting = wire.write_facts(facts)
         return wire.write_reply(header._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
