@@ -86,7 +86,7 @@ class Project:
 
     @classmethod
     def look(cls, folder: Path) -> "Project":
-        """The federation in a folder; nothing is written, since a run may go on, whose job may have to be sent again."""
+        """The federation in a folder; nothing is written, since a run may go on whose job has to be sent again."""
         return cls._parse(folder, {})[0]
 
     @classmethod
