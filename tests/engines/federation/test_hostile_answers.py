@@ -90,6 +90,23 @@ def test_why_a_call_failed_may_quote_the_site_and_is_cut_short() -> None:
     assert event_line(fault).isprintable()
 
 
+def test_one_of_several_sites_cannot_make_a_run_diverge() -> None:
+    """Where the first answer is enough, and is not finite, others are asked, and its sender is quarantined."""
+
+    handlers = sites(REMEMBERING)
+
+    def ruin(name: str, phase: str, payload: bytes) -> bytes:
+        reply: bytes = handlers[name](phase, payload)
+        answered, rest = wire.read_message(reply)
+        if name != "site-0" or answered.kind != Kind.UPLOAD or answered.round < 3:
+            return reply
+        return wire.write_reply(answered, wire.read_reply(rest)[0], wire.pack(np.full(PROBLEM.dim, np.nan)))
+
+    result = serve(REMEMBERING, Wrapped(handlers, ruin), 8, policy=Policy.first(1, **QUICK))
+    assert result.status == "done"
+    assert result.absent == {"site-0": "quarantined"}
+
+
 # Its weight and its metrics.
 
 
