@@ -15,7 +15,7 @@ from fedlin.cli import app
 from fedlin.deploy.flare import processes
 from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.folder_lock import locked
-from fedlin.deploy.project import create
+from fedlin.deploy.project import Project, create
 from fedlin.deploy.run_history import METRICS, RunHistory
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.settings import NAME, read_settings
@@ -75,6 +75,24 @@ def test_a_federation_that_is_joined_is_not_started_on_the_same_machine(folder: 
         code, said = invoke("start", "--local", folder)
     assert code == 2
     assert f"server is in use by process {os.getpid()}" in said
+
+
+def test_the_job_of_a_run_that_goes_on_stays_as_it_was_sent(folder: Path) -> None:
+    """It is sent again when a site was away: with other settings that would be another run, or none."""
+    project = Project.read(folder, run="second")
+    sent, heard = project.job / "app" / "config" / NAME, project.server / NAME
+    heard.write_bytes(sent.read_bytes())  # as the server does when the run begins
+    before = sent.read_bytes()
+    with locked(folder):
+        assert invoke("add", "west", folder)[0] == 0
+        assert invoke("remove", "south", folder)[0] == 0
+        assert invoke("renew", folder)[0] == 0
+        assert "is in use by process" in invoke("stop", folder)[1]
+    assert sent.read_bytes() == before
+    assert heard.read_bytes() == before  # a site that is removed is one until the next run
+    assert read_settings(sent.parent).name == "second"
+    Project.read(folder, run="third")
+    assert read_settings(sent.parent).sites == ("north", "west")
 
 
 def test_a_full_disk_leaves_the_settings_as_they_were(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

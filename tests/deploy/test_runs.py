@@ -91,6 +91,21 @@ def test_new_settings_reach_the_server_and_the_sites(federation: Federation) -> 
     assert exit_status(end) == 1
 
 
+@pytest.mark.parametrize("name", ["first", None])
+def test_settings_that_are_refused_do_not_replace_those_of_the_run(federation: Federation, name: str | None) -> None:
+    """Else nobody could go on with it: what it was begun with would be in no file."""
+    federation.write(rounds=3, **({} if name is None else {"name": name}))
+    federation.run()
+    own = named_run(federation.server, name) / NAME
+    before = own.read_text()
+    (federation.job / NAME).write_text(before.replace("seed = 0", "seed = 1"))
+    assert "was begun with another seed" in federation.run()["error"]
+    assert own.read_text() == before
+    (federation.job / NAME).write_text(before.replace("rounds = 3", "rounds = 4"))
+    assert federation.run() == {"status": "done", "rounds": 4}
+    assert "rounds = 4" in own.read_text()
+
+
 def test_a_site_with_settings_of_its_own_refuses_others_by_name(federation: Federation) -> None:
     own = federation.sites["north"] / NAME
     own.write_text((federation.job / NAME).read_text())

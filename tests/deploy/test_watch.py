@@ -6,7 +6,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -79,6 +79,28 @@ def test_the_operator_sees_curves_sites_and_events(federation: Federation) -> No
         ["south", "counted", "6 of 6", "round 6"],
     ]
     assert "the model was delivered to north, south" in shown["events"][0]
+
+
+def test_a_page_and_prometheus_that_look_at_once_read_a_line_once(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else events are counted twice, and lines that come later are left out."""
+    view, update = view_of(federation.server.parent, None), RunHistory.update
+    both = threading.Barrier(2, timeout=0.3)
+    together = []
+
+    def meet(history: RunHistory) -> None:
+        with suppress(threading.BrokenBarrierError):
+            together.append(both.wait())
+        update(history)
+
+    monkeypatch.setattr(RunHistory, "update", meet)
+    threads = [threading.Thread(target=look) for look in (view.snapshot, view.samples)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == []
 
 
 def test_a_site_s_owner_sees_what_was_asked_and_what_is_allowed(federation: Federation) -> None:

@@ -10,7 +10,12 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamDataType,
+    StreamHeaderKey,
+)
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
@@ -18,6 +23,7 @@ from fedlin.transports.flare_filter import _Filter
 from fedlin.transports.message_limit import write_limit
 
 HOST, ADMIN = "fl.example.org", "admin@fedlin.local"
+STREAM: dict[str, Any] = {"CHANNEL": STREAM_CHANNEL, "TOPIC": STREAM_DATA_TOPIC}  # where FLARE sends parts
 
 
 def message(sender: str, origin: str, destination: str, length: int = 0, **headers: Any) -> Message:
@@ -126,7 +132,7 @@ def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
     """What it says of its length, or what has come of it, whichever is more."""
     long = 2 << 20
     assert not filtered.passes("south", "south.job", "server.job", long)
-    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
+    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK, **STREAM}
     assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, SEQUENCE=0, **chunk)
     assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=0, **chunk)
     assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=1, **chunk)
@@ -135,9 +141,44 @@ def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
         assert not filtered.passes("north", "north.job", "server.job", 10, SEQUENCE=number, **chunk)
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"DATA_TYPE": StreamDataType.ACK},  # a receiver takes any part that is not the last for one in the middle
+        {"DATA_TYPE": None},
+        {"STREAM_ID": None},
+        {"STREAM_ID": "7"},  # another stream than 7, by the same name
+    ],
+    ids=str,
+)
+def test_whatever_a_receiver_puts_together_is_counted(filtered: Filtered, says: dict[str, Any]) -> None:
+    part = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK, **STREAM, **says}
+    arrived = [
+        number
+        for number in range(20)
+        if filtered.passes("south", "south.job", "server.job", 1 << 20, SEQUENCE=number, **part)
+    ]
+    assert len(arrived) <= 1
+    error = {**part, "DATA_TYPE": StreamDataType.ERROR, "ERROR_MSG": "the sender gives up"}
+    assert filtered.passes("south", "south.job", "server.job", **error)
+
+
+def test_only_what_a_receiver_gets_is_a_part_of_its_message(filtered: Filtered) -> None:
+    """Else what one receiver waits for would be taken to have come once another, or nobody, got it."""
+    part: dict[str, Any] = {"DATA_TYPE": StreamDataType.CHUNK, "SEQUENCE": 1, **STREAM}
+    last: dict[str, Any] = {**part, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL}
+    arrived = 0
+    for stream in range(10):
+        arrived += filtered.passes("south", "south.job", "server.job", 1 << 20, STREAM_ID=stream, **part)
+        filtered.passes("south", "south.job", "server", STREAM_ID=stream, **last)
+        for other in ({"TOPIC": "another"}, {"MSG_TYPE": MessageType.REPLY}, {"ERROR_MSG": "an error"}):
+            filtered.passes("south", "south.job", "server.job", STREAM_ID=stream, **{**last, **other})
+    assert arrived <= 2
+
+
 def test_every_process_of_a_site_counts_its_messages_by_itself(filtered: Filtered) -> None:
     """And a part that comes again once the message is whole is dropped without a word."""
-    chunk: dict[str, Any] = {"STREAM_ID": 7, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL}
+    chunk: dict[str, Any] = {"STREAM_ID": 7, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL, **STREAM}
     assert filtered.passes("south", "south", "server", 10, **chunk)
     assert filtered.passes("south", "south.job", "server.job", 10, **chunk)
     assert not filtered.passes("south", "south.job", "server.job", 10, **chunk)
@@ -163,7 +204,7 @@ def test_a_sender_who_finds_ever_other_names_fills_no_disk(filtered: Filtered) -
 
 
 def test_a_length_that_is_no_number_is_refused(filtered: Filtered) -> None:
-    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK}
+    chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK, **STREAM}
     for size in ("long", [1], {"a": 1}, 1e400):
         assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=size, **chunk)
     assert filtered.reasons() == ["it does not say how long it is"]

@@ -112,6 +112,70 @@ def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty() -> Non
     assert part(counter, 1000, "new", sender="north") is None
 
 
+def held(counter: PartCounter, parts: list[Part]) -> int:
+    """The bytes that were let on of these parts."""
+    return sum(part.length for part in parts if counter.check("south", part, limit=1000) is None)
+
+
+def test_what_was_let_on_of_a_message_is_counted_when_the_rest_is_dropped() -> None:
+    """Its receiver holds it still: else a sender could have 900 bytes held by each of any number of messages."""
+    counter = PartCounter()
+    parts = [
+        Part(length, str(message), number, False) for message in range(50) for number, length in ((0, 900), (1, 200))
+    ]
+    assert held(counter, parts) <= 2000
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(5, 900, False), (0, 0, True)],  # parts beyond the end, which came before it
+        [(5, 900, False), (1, 0, True)],
+        [(0, 900, False), (0, 0, True)],  # an end in place of what is no end
+        [(1, 900, False), (3, 0, True), (0, 0, True), (2, 0, True)],  # three ends
+    ],
+)
+def test_parts_that_do_not_fit_together_are_no_whole_message(parts: list[tuple[int, int, bool]]) -> None:
+    """Their receiver waits for others, and holds these: they take room as long as it does."""
+    counter = PartCounter()
+    every = [Part(length, str(name), number, final) for name in range(50) for number, length, final in parts]
+    assert held(counter, every) <= 2000
+
+
+def test_a_message_takes_the_room_that_it_says_it_needs() -> None:
+    """Its receiver takes that memory with the first part, however little has come."""
+    counter = PartCounter()
+    answers = [part(counter, 1, str(number), declared=1000) for number in range(4)]
+    assert answers == [None, None, TOO_MUCH, TOO_MUCH]
+    assert part(counter, 999, "0", number=1, final=True, declared=1000) == TOO_LONG  # and 64 that are remembered
+    assert part(counter, 10, "1", number=1, final=True, declared=1000) is None
+    assert part(counter, 1, "5", declared=1000) is None
+
+
+def test_parts_whose_beginning_never_comes_are_counted_for_longer() -> None:
+    """Nobody reads them, so that their receiver does not give them up, as it does those of a message that has begun."""
+    now = [0.0]
+    counter = PartCounter(lambda: now[0])
+    assert [part(counter, 900, str(number), number=1) for number in range(3)] == [None, None, TOO_MUCH]
+    now[0] = 601.0
+    assert part(counter, 900, "4") == TOO_MUCH
+    now[0] = 86_401.0
+    assert part(counter, 900, "5") is None
+
+
+def test_a_part_costs_no_more_time_than_those_before_it() -> None:
+    """Parts that are empty come cheap: what all of them hold is not added up again with each."""
+
+    class Lengths(dict[int, int]):
+        def values(self) -> Any:
+            raise AssertionError("every part was looked at")
+
+    counter = PartCounter()
+    assert part(counter, 0) is None
+    counter._open["south"]["1"].lengths = Lengths(counter._open["south"]["1"].lengths)
+    assert part(counter, 0, number=1) is None
+
+
 def test_the_limit_is_that_of_the_latest_run(tmp_path: Path) -> None:
     unknown = read_limit(tmp_path)
     write_limit(tmp_path, 8_000_000)

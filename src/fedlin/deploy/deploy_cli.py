@@ -58,7 +58,7 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
             signal.signal(request, _leave)
     with cli_errors():
         if not folder.is_dir():
-            Project.read(folder)
+            Project.look(folder)
         with ExitStack() as held:
             held.enter_context(locked(folder))
             project = Project.read(folder, run=name, after=after)
@@ -83,7 +83,7 @@ def stop(folder: Folder) -> None:
     from fedlin.deploy.project import Project
 
     with cli_errors():
-        project = Project.read(folder)
+        project = Project.look(folder)
         with locked(folder):
             driver = Driver(project.admin, project.job, project.sites, project.needed)
             try:

@@ -1,6 +1,7 @@
 """Who belongs to a federation: sites are added and removed, keys are requested, signed and renewed."""
 
 import hashlib
+from contextlib import ExitStack
 from pathlib import Path
 
 import tomlkit
@@ -9,6 +10,7 @@ from fedlin.audit import AuditTrail
 from fedlin.deploy.flare.authority import ISSUED, Authority, write_request
 from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.kits import ADMIN, Place, details, write_kits
+from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.kit_folders import site_name
 from fedlin.deploy.project import AUTHORITY, Project, check_names, private_files, write_site_files
 from fedlin.deploy.settings import NAME
@@ -21,7 +23,7 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
 
     Its local steps and step size are those of the first site until they are changed.
     """
-    project = Project.read(folder)
+    project = Project.look(folder)
     place = Place.read(project.admin)
     check_names([*project.sites, name], place.host)
     if project.site(name).exists():
@@ -42,12 +44,12 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
         write_site_files(project.site(name), name, len(project.sites))
         write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
         AuditTrail(folder).record("site added", site=name)
-        return Project.read(folder)
+        return _made_ready(folder)
 
 
 def remove_site(folder: Path, name: str) -> Project:
     """Take a site out of the settings: from the next run on the server refuses it, certificate or not."""
-    project = Project.read(folder)
+    project = Project.look(folder)
     if name not in project.sites:
         raise DeployError(f"{name!r} is not a site of {folder}: its sites are {', '.join(project.sites)}.")
     if len(project.sites) == 1:
@@ -56,7 +58,17 @@ def remove_site(folder: Path, name: str) -> Project:
     settings["sites"].remove(name)
     write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
     AuditTrail(folder).record("site removed", site=name)
-    return Project.read(folder)
+    return _made_ready(folder)
+
+
+def _made_ready(folder: Path) -> Project:
+    """The federation with its job made ready; as it is where a run goes on, whose job may have to be sent again."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder))
+        except DeployError:
+            return Project.look(folder)
+        return Project.read(folder)
 
 
 def request_certificate(kit: Path) -> Path:
@@ -70,7 +82,7 @@ def request_certificate(kit: Path) -> Path:
 
 def sign_request(folder: Path, request: Path) -> Path:
     """At the authority: the certificate for a site's request."""
-    project = Project.read(folder)
+    project = Project.look(folder)
     try:
         content = request.read_bytes()
     except OSError as error:
@@ -99,7 +111,7 @@ def install_certificate(kit: Path, certificate: Path) -> None:
 
 def renew(folder: Path) -> list[Path]:
     """New certificates for the same keys, into every kit that is here; the sites' are also in authority/issued."""
-    project = Project.read(folder)
+    project = Project.look(folder)
     authority, place = Authority(folder / AUTHORITY), Place.read(project.admin)
     kits = {place.host: project.server, ADMIN: project.admin, **{name: project.site(name) for name in project.sites}}
     written = []

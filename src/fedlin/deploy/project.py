@@ -12,7 +12,7 @@ federation/
 import os
 import re
 import runpy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -76,10 +76,25 @@ class Project:
     @classmethod
     def read(cls, folder: Path, *, run: str | None = None, after: str | None = None) -> "Project":
         """The federation in a folder, with its job made ready; `run` and `after` go before those of its settings."""
+        project, files = cls._parse(folder, {"name": run, "after": after})
+        for part in (project.server, *map(project.site, project.sites)):  # who has settings of its own means these
+            if (part / NAME).is_file():
+                write_whole(part / NAME, files[NAME], mode=0o600)
+        with private_files():
+            write_job(project.job, len(project.sites), project.needed, files)
+        return project
+
+    @classmethod
+    def look(cls, folder: Path) -> "Project":
+        """The federation in a folder; nothing is written, since a run may go on whose job has to be sent again."""
+        return cls._parse(folder, {})[0]
+
+    @classmethod
+    def _parse(cls, folder: Path, options: Mapping[str, str | None]) -> tuple["Project", dict[str, bytes]]:
+        """The federation, and the files that go along with its job."""
         if not (folder / "admin").is_dir():
             raise DeployError(f"{folder} is no federation: make one with fedlin federation init.")
         tables = read_tables(folder / NAME, "make one with fedlin federation init")
-        options = {"name": run, "after": after}
         tables["run"] = {**tables.get("run", {}), **{key: value for key, value in options.items() if value is not None}}
         try:
             settings = parse_settings(tables)
@@ -90,12 +105,7 @@ class Project:
         files = {NAME: tomli_w.dumps(tables).encode()}
         if settings.start is not None:
             files[settings.start] = (folder / settings.start).read_bytes()
-        for part in (project.server, *map(project.site, project.sites)):  # who has settings of its own means these
-            if (part / NAME).is_file():
-                write_whole(part / NAME, files[NAME], mode=0o600)
-        with private_files():
-            write_job(project.job, len(project.sites), project.needed, files)
-        return project
+        return project, files
 
 
 def check_names(names: Sequence[str], host: str) -> None:

@@ -1,6 +1,7 @@
 """What the page shows at a moment, as plain values: of a run at its server, or of a site as its owner sees it."""
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class RunView:
         self.kit = server_folder(folder)
         self.name = name
         self._history = RunHistory(named_run(self.kit, name))
+        self._turn = threading.Lock()  # pages and Prometheus ask at once, each in a thread
 
     def _updated(self) -> RunHistory:
         run = named_run(self.kit, self.name)
@@ -38,6 +40,10 @@ class RunView:
 
     def snapshot(self) -> Snapshot:
         """The page's content."""
+        with self._turn:
+            return self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
         history = self._updated()
         status = history.status()
         run = history.run
@@ -62,8 +68,9 @@ class RunView:
 
     def samples(self) -> list[Sample]:
         """What Prometheus reads."""
-        history = self._updated()
-        return run_samples(history.status(), history.events)
+        with self._turn:
+            history = self._updated()
+            return run_samples(history.status(), history.events)
 
 
 class SiteView:

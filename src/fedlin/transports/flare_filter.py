@@ -19,7 +19,12 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.stream_const import StreamDataType, StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamDataType,
+    StreamHeaderKey,
+)
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
@@ -32,6 +37,8 @@ _COMMANDS = "_net_manager"  # the channel on which FLARE's processes receive com
 _MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
 _NAME = 80  # characters of a name that a sender chose
 _TOKENS = 4  # of a name that are remembered
+_STREAM = f"{STREAM_CHANNEL}:{STREAM_DATA_TOPIC}"  # where FLARE's processes wait for parts of messages
+_PARTS = (StreamDataType.CHUNK, StreamDataType.FINAL)
 _log = logging.getLogger(__name__)
 
 
@@ -121,14 +128,14 @@ class _Filter:
         declared = header(StreamHeaderKey.SIZE) or 0
         if not isinstance(declared, int):
             return "it does not say how long it is"
-        stream, kind = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.DATA_TYPE)
-        if stream is None or kind not in (StreamDataType.CHUNK, StreamDataType.FINAL):
+        if not _is_part(message):
             return self._parts.check(sender, Part(length, declared=declared), limit)
-        number = header(StreamHeaderKey.SEQUENCE)
-        if not isinstance(number, int) or number < 0:
+        stream, number = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.SEQUENCE)
+        kind = header(StreamHeaderKey.DATA_TYPE)
+        if kind not in _PARTS or not isinstance(stream, int) or not isinstance(number, int) or number < 0:
             return "it does not say which part of a message it is"
-        # Each of a participant's processes counts its streams by itself.
-        name = f"{header(MessageHeaderKey.ORIGIN)} {stream}"
+        # Each of a participant's processes counts its streams by itself, and each receiver puts together what it gets.
+        name = f"{stream} {header(MessageHeaderKey.ORIGIN)} {header(MessageHeaderKey.DESTINATION)}"
         return self._parts.check(sender, Part(length, name, number, kind == StreamDataType.FINAL, declared), limit)
 
     def _is_news(self, sender: str, reason: str) -> bool:
@@ -169,6 +176,15 @@ class TwinWatch:
         newest = next(reversed(known))
         known[token] += token != newest
         return token != newest and known[token] > 1
+
+
+def _is_part(message: Message) -> bool:
+    """Whether its receiver will put a message together with others, whatever else its sender says that it is."""
+    header = message.get_header
+    place = f"{header(MessageHeaderKey.CHANNEL)}:{header(MessageHeaderKey.TOPIC)}"
+    if place != _STREAM or header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+        return False
+    return not header(StreamHeaderKey.ERROR_MSG)  # with which a sender says that it gives the rest up
 
 
 def refusal(sender: str, site: bool, origin: str, destination: str, command: bool) -> str | None:

@@ -2,7 +2,8 @@
 
 The server's job writes down what the run needs (`write_limit`), and who receives the clients' connections counts what
 comes on each of them. A message may come in parts; a part that says how long the whole will be is taken at its word
-where that is too long, and counted where it is not.
+where that is too long, and counted where it is not. What was let on stays counted while its receiver may hold it, also
+where the rest was dropped or never comes.
 """
 
 import threading
@@ -23,6 +24,7 @@ _MOST = 1000  # messages of one sender under way
 _WHOLE = 100  # messages of one sender that came whole are remembered, lest their parts are taken for another's
 _EACH = 64  # bytes that a further part counts for beside its own, since it is remembered
 _FORGOTTEN = 600.0  # seconds after which an unfinished message is given up, as its receiver does
+_UNBEGUN = 86_400.0  # the same for one whose first part is missing, which its receiver keeps until the job is over
 AGAIN = "it is a part of a message that has come whole"
 
 
@@ -53,18 +55,53 @@ class _Open:
     """A message under way."""
 
     def __init__(self) -> None:
-        self.lengths: dict[int, int] = {}  # of the parts that came, by number
+        self.lengths: dict[int, int] = {}  # of the parts that were let on, by number
+        self.held = 0  # their bytes, and what is remembered of them
+        self.declared = 0  # bytes that the whole was said to have, for which its receiver takes memory at once
+        self.next = 0  # the number of the first part that has not come
         self.last: int | None = None  # the number of the last of them, once it came
         self.since = 0.0  # when its latest part came
-        self.dropped = False
+        self.refused: str | None = None  # why no more of it is let on
 
     @property
-    def length(self) -> int:
-        return sum(self.lengths.values()) + _EACH * max(0, len(self.lengths) - 1)
+    def room(self) -> int:
+        """Bytes that its receiver may hold."""
+        return max(self.held, self.declared)
+
+    @property
+    def patience(self) -> float:
+        """Seconds after its latest part at which it is given up."""
+        return _UNBEGUN if self.lengths and not self.next else _FORGOTTEN
 
     @property
     def whole(self) -> bool:
-        return self.last is not None and len(self.lengths) > self.last
+        return self.last is not None and self.next > self.last
+
+    def room_with(self, part: Part) -> int:
+        """The room once the part is let on too."""
+        return max(self.held + self._more(part), self.declared, part.declared)
+
+    def fits(self, part: Part) -> bool:
+        """Whether a part can belong to those that were let on: a message ends once, and has no parts after its end."""
+        if part.number in self.lengths:
+            return part.final == (part.number == self.last)
+        if self.last is not None:
+            return not part.final and part.number < self.last
+        return not part.final or part.number > max(self.lengths, default=-1)
+
+    def add(self, part: Part) -> None:
+        """Let a part on; it counts once, however often it comes."""
+        self.held += self._more(part)
+        self.declared = max(self.declared, part.declared)
+        self.lengths[part.number] = max(part.length, self.lengths.get(part.number, 0))
+        self.last = part.number if part.final else self.last
+        while self.next in self.lengths:
+            self.next += 1
+
+    def _more(self, part: Part) -> int:
+        if part.number in self.lengths:
+            return max(0, part.length - self.lengths[part.number])
+        return part.length + (_EACH if self.lengths else 0)
 
 
 class PartCounter:
@@ -91,38 +128,39 @@ class PartCounter:
             return self._check(sender, part, limit)
 
     def _check(self, sender: str, part: Part, limit: int) -> str | None:
-        too_long = f"it is longer than {limit:,} bytes"
-        if max(part.length, part.declared) > limit and not part.message:
-            return too_long
         known = self._present(sender)
         if part.message in self._whole.setdefault(sender, deque(maxlen=_WHOLE)):
             return AGAIN
         message = known.get(part.message, _Open())
-        if message.dropped:  # what was dropped once is not taken up again, and takes no room
-            return too_long
-        others = sum(other.length for other in known.values() if other is not message and not other.dropped)
+        if message.refused is not None:  # what was dropped once is not taken up again
+            return message.refused
         if part.message and part.message not in known and len(known) >= _MOST:
             return f"more than {_MOST:,} of its messages are under way"  # whoever is forgotten could send as much again
-        message.lengths[part.number] = max(part.length, message.lengths.get(part.number, 0))
-        message.last = part.number if part.final else message.last
+        others = sum(other.room for other in known.values() if other is not message)
+        message.refused = _why_not(message, part, others, limit)
         message.since = self._clock()
-        reason = None
-        if max(message.length, part.declared) > limit:
-            reason = too_long
-        elif message.length + others > _OPEN * limit:
-            reason = f"more than {_OPEN * limit:,} bytes of its messages are under way"
+        if message.refused is None:
+            message.add(part)
         if part.message:
             known[part.message] = message
-        if reason is not None:
-            message.dropped, message.lengths = True, {}
-        elif message.whole and part.message:
-            del known[part.message]
-            self._whole[sender].append(part.message)
-        return reason
+            if message.whole:
+                del known[part.message]
+                self._whole[sender].append(part.message)
+        return message.refused
 
     def _present(self, sender: str) -> dict[str, _Open]:
         """The sender's messages under way, without those that were given up."""
         known, now = self._open.setdefault(sender, {}), self._clock()
-        for name in [name for name, message in known.items() if now - message.since >= _FORGOTTEN]:
+        for name in [name for name, message in known.items() if now - message.since >= message.patience]:
             del known[name]
         return known
+
+
+def _why_not(message: _Open, part: Part, others: int, limit: int) -> str | None:
+    """Why a part of a message is not let on, where the sender's other messages take so much room."""
+    room = message.room_with(part)
+    if max(room, part.declared) > limit:
+        return f"it is longer than {limit:,} bytes"
+    if room + others > _OPEN * limit:
+        return f"more than {_OPEN * limit:,} bytes of its messages are under way"
+    return None if message.fits(part) else "its parts do not fit together"

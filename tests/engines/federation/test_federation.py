@@ -762,6 +762,35 @@ def test_noise_differs_between_messages_that_share_their_name(monkeypatch: pytes
     assert np.min(np.abs(uploads[0] - uploads[1])) > 1e-6
 
 
+def test_noise_differs_between_states_that_share_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server can find two messages that lead to states of one name, and ask for the next upload from each of them."""
+    monkeypatch.setattr(wire, "identify", lambda message: bytes(7) + digest(message)[:1])
+    hidden = fedlin.privacy.gaussian(1.0, 0.1)
+    algorithm = fedlin.fedlin(uplink=hidden, model_uplink=hidden)
+    begin = wire.write_message(
+        Header(Kind.BEGIN, Client(algorithm, PROBLEM.client(0)).handshake.fingerprint + bytes(4))
+    )
+    header, found = Header(Kind.TASK, wire.read_message(begin)[0].run), dict[bytes, bytes]()
+    for number in range(1000):
+        first = wire.write_task(header, wire.Task(wire.identify(begin), 0, 0, 2, 0.02), wire.pack((1 + number) * X0))
+        other = found.setdefault(wire.identify(first), first)
+        if other is not first:
+            break
+    task = wire.Task(wire.identify(first), 0, 0, 2, 0.02)
+    second = wire.write_task(header._replace(phase=1), task, wire.pack(X0))
+    noise = []
+    for message in (other, first):
+        uploads = []
+        for secret in (bytes(range(16)), b""):  # without a secret the noise is the same for both
+            site = Client(algorithm, PROBLEM.client(0), secret=secret)
+            for asked in (begin, message, second):
+                reply, rest = wire.read_message(site.handle("", asked))
+            assert reply.kind == Kind.UPLOAD
+            uploads.append(wire.unpack(wire.read_reply(rest)[1], X0))
+        noise.append(uploads[0] - uploads[1])
+    assert np.min(np.abs(noise[0] - noise[1])) > 1e-6
+
+
 def test_a_secret_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"")
     with pytest.raises(CheckpointError, match="secret has 0 bytes"):

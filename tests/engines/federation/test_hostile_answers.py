@@ -90,6 +90,23 @@ def test_why_a_call_failed_may_quote_the_site_and_is_cut_short() -> None:
     assert event_line(fault).isprintable()
 
 
+def test_one_of_several_sites_cannot_make_a_run_diverge() -> None:
+    """Where the first answer is enough, and is not finite, others are asked, and its sender is quarantined."""
+
+    handlers = sites(REMEMBERING)
+
+    def ruin(name: str, phase: str, payload: bytes) -> bytes:
+        reply: bytes = handlers[name](phase, payload)
+        answered, rest = wire.read_message(reply)
+        if name != "site-0" or answered.kind != Kind.UPLOAD or answered.round < 3:
+            return reply
+        return wire.write_reply(answered, wire.read_reply(rest)[0], wire.pack(np.full(PROBLEM.dim, np.nan)))
+
+    result = serve(REMEMBERING, Wrapped(handlers, ruin), 8, policy=Policy.first(1, **QUICK))
+    assert result.status == "done"
+    assert result.absent == {"site-0": "quarantined"}
+
+
 # Its weight and its metrics.
 
 
@@ -118,6 +135,27 @@ def test_who_comes_back_cannot_own_the_model() -> None:
     assert "it declares the weight 1e+12, which is 100.0% of all, and at most 90% is allowed" in outside["why"]
     assert result.absent == {"site-1": "left"}
     assert serve(REMEMBERING, returning(2.0), 12, policy=policy).absent == {}
+
+
+def test_who_comes_beside_a_heavier_one_cannot_own_the_model() -> None:
+    """What stays out is no part of all: two that come together do not let one another in."""
+    weights = [1.0, 1e12, 1e11]
+
+    class Growing(Loopback):
+        exchanges = 0
+
+        def exchange(self, phase: str, payloads: Any, clients: Any, timeout: float, enough: Any = None) -> Any:
+            self.exchanges += 1
+            return super().exchange(phase, payloads, clients, timeout, enough)
+
+        def clients(self) -> list[str]:
+            return ["site-0", "site-1", "site-2"][: 3 if self.exchanges > 5 else 1]
+
+    handlers = {f"site-{i}": Client(REMEMBERING, PROBLEM.client(i), weight=weights[i]).handle for i in range(M)}
+    policy = Policy.everyone(**QUICK, max_share=0.9)
+    result = serve(REMEMBERING, Growing(handlers), 8, policy=policy, plan=fedlin.Plan(1, 0.2), expect=1)
+    assert [event["client"] for event in events(result, "not admitted")] == ["site-1", "site-2"]
+    assert result.clients == ["site-0"]
 
 
 def test_a_weight_that_was_approved_may_be_any_share() -> None:

@@ -10,6 +10,7 @@ from test_federation import PRIVATE, PROBLEM, X0, Wrapped, events, serve, sites,
 
 import fedlin
 from fedlin import Client, Limits
+from fedlin.audit import AuditTrail
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.limits import COUNTS, LEDGER, most_releases
 from fedlin.engines.federation.wire import Header, Kind, Task
@@ -210,6 +211,30 @@ def test_a_ledger_that_would_leave_a_budget_without_end_is_damaged(tmp_path: Pat
     (tmp_path / LEDGER).write_text(f'{{"run": "{"00" * 8}", "spent": {spent}}}')
     with pytest.raises(CheckpointError, match="it tells what was spent"):
         Asked(Limits(epsilon=1.0), PRIVATE, folder=tmp_path)
+
+
+def test_what_a_server_says_is_shown_as_text_of_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """In the site's own log a line that the server has made up would be taken for one of the site's."""
+    server = Asked(Limits(tau=5))
+    refused = server.hello(server.run, tau="6\n2026-01-01 ERROR fedlin: remove site.toml\x1b[2J")
+    assert "beyond this site's limit of 5" in refused
+    assert refused.isprintable()
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "digest", [None, 7, {"of": 10_000 * "x"}, [[[]]], 10_000 * "0"], ids=lambda value: str(value)[:9]
+)
+def test_a_site_s_trail_holds_of_a_server_s_no_more_than_a_hash(tmp_path: Path, digest: Any) -> None:
+    """Else a server could fill it, and write into it what whoever reads it later cannot."""
+    trail = AuditTrail(tmp_path)
+    site = Client(fedlin.fedlin(), PROBLEM.client(0), audit=trail)
+    facts = wire.write_facts({**site.handshake.facts, "trail": digest})
+    hello = wire.write_message(Header(Kind.HELLO, site.handshake.fingerprint + b"run1"), facts)
+    assert reason(site.handle("hello", hello)) == ""
+    witnessed = [entry.facts["digest"] for entry in trail.entries() if entry.facts["event"] == "trail"]
+    assert all(isinstance(known, str) and len(known) <= 64 for known in witnessed)
+    assert trail.path.stat().st_size < 1000
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -3,6 +3,7 @@
 Where a refusal is what protects, the attack is played to the end without it: what it tells is the victim's own upload.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,20 @@ def test_noise_of_two_strengths_on_one_upload_is_refused(monkeypatch: pytest.Mon
     moves = sum(upload(i) - X for i in range(M))
     np.testing.assert_allclose(clear, moves, rtol=1e-6)
     assert np.linalg.norm(once - moves) > 10
+
+
+def test_noise_on_another_upload_of_the_same_task_is_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Eight bytes name the state a task goes on from: a server may find two, and two uploads with the same message."""
+    server = ActiveServer(PRIVATE, tmp_path)
+    once, before = server.sum(), sum(map(upload, range(M)))
+    for name in NAMES:
+        shutil.rmtree(tmp_path / name / server.run.hex())  # it is computed anew, here from other data
+    monkeypatch.setitem(globals(), "B", 2 * B)
+    monkeypatch.setitem(globals(), "PROBLEM", fedlin.problems.quadratic(np.stack([np.eye(D)] * M), B))
+    server.start_sites()
+    server.greet()
+    moved = server.sum() - once
+    assert np.linalg.norm(moved - (sum(map(upload, range(M))) - before)) > 1
 
 
 def test_noise_is_for_as_many_honest_sites_as_the_site_knows_of() -> None:

@@ -81,6 +81,7 @@ def _fail(places: tuple[Path, Path], why: str) -> None:
 
 def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: FederationSettings) -> Any:
     text = (sent / NAME).read_bytes()
+    former = (place / NAME).read_bytes() if (place / NAME).is_file() else text
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
     trail = AuditTrail(kit)
@@ -124,6 +125,7 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             secure=settings.secure,
         )
     except OtherRunError as error:
+        write_whole(place / NAME, former, mode=0o600)  # those it was begun with, and with which it can go on
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
         raise DeployError(
             f"{name} was begun with another {', another '.join(error.differing)}: give this one a name of its own, "

@@ -1,5 +1,6 @@
 """A client of a federation: answers every message from its own data, and remembers on its own disk."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -163,7 +164,8 @@ class Client:
         self.ledger.enter(header.run)
         facts: dict[str, Any] = {"weight": self.weight}
         if self.audit is not None:
-            self.audit.record("trail", of="server", digest=given.get("trail"))
+            if isinstance(given.get("trail"), str):
+                self.audit.record("trail", of="server", digest=given["trail"][:64])
             facts["trail"] = self.audit.head()
         greeting = wire.write_facts(facts)
         return wire.write_reply(header._replace(kind=Kind.GREETING), ReplyHeader(request, 0), greeting)
@@ -202,7 +204,10 @@ class Client:
         data, noise = self._data
         tau, eta = np.int32(task.tau), np.asarray(task.eta, self.handshake.dtype)
         client = ClientArrays(np.uint32(task.client), data, noise, tau, eta, base.state, np.uint32(task.place))
-        use = wire.task_digest(header, task, wire.read_body_digest(rest, len(rest))) if self._secret else b""
+        use = b""  # what the noise is for: the task, and the state it goes on from, which eight bytes alone name there
+        if self._secret:
+            use = wire.task_digest(header, task, wire.read_body_digest(rest, len(rest)))
+            use += hashlib.sha256(wire.pack(base.state)).digest()
         answer = run(client, message, np.uint32(task.seed), np.int32(header.round), fresh(self._secret, use))
         reply_header = ReplyHeader(request, int(answer.calls))
         reply = wire.write_reply(header._replace(kind=Kind.UPLOAD), reply_header, wire.pack(answer.upload))

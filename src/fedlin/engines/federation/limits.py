@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedlin.checks import nonnegative, positive, positive_integer
+from fedlin.checks import nonnegative, positive, positive_integer, shown
 from fedlin.core import Mechanism, Method
 from fedlin.engines.checkpoint import private, write_whole
 from fedlin.errors import ArgumentError, CheckpointError, WireError
@@ -73,7 +73,7 @@ class Limits:
         """
         limit = getattr(self, name)
         if limit is not None and not (isinstance(value, int | float) and value <= limit):
-            raise WireError(f"{name} = {value} is beyond this site's limit of {limit}.")
+            raise WireError(f"{name} = {shown(value)} is beyond this site's limit of {limit}.")
 
     def check_plan(self, plan: Mapping[str, Any]) -> None:
         """Refuse a run that would go beyond a limit, by what the server announces of it.

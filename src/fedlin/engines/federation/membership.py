@@ -235,9 +235,7 @@ class Membership:
         greeted: dict[str, float] = {}
         refusals = _greet(session, numbers, greeted)
         outside = {name: "no answer to hello" for name in new if name not in greeted} | self._unequal(greeted)
-        weights = {name: known[name].weight for name in session.roster.active} | greeted
-        changed = {name for name in greeted if name not in known or known[name].weight != greeted[name]}
-        outside |= {name: f"it {why}" for name, why in _too_heavy(session, weights).items() if name in changed}
+        outside |= self._owning({name: weight for name, weight in greeted.items() if name not in outside})
         self._turn_away({**outside, **{name: str(why) for name, why in refusals.items()}})
         greeted = {name: weight for name, weight in greeted.items() if name not in outside}
         for name, weight in greeted.items():
@@ -256,6 +254,21 @@ class Membership:
             for name, weight in greeted.items()
             if weight != common
         }
+
+    def _owning(self, greeted: Mapping[str, float]) -> dict[str, str]:
+        """Who would have too large a share of all that take part then, and why it stays out.
+
+        The heaviest first: what stays out is no part of all, and no other hides behind it.
+        """
+        session, known = self.session, self.session.roster.participants
+        weights = {name: known[name].weight for name in session.roster.active} | dict(greeted)
+        changed = {name for name in greeted if name not in known or known[name].weight != greeted[name]}
+        outside: dict[str, str] = {}
+        while heavy := {name: why for name, why in _too_heavy(session, weights).items() if name in changed}:
+            heaviest = max(heavy, key=weights.__getitem__)
+            outside[heaviest] = f"it {heavy[heaviest]}"
+            del weights[heaviest]
+        return outside
 
     def _greet_again(self, reachable: Sequence[str]) -> None:
         """Greet those who refuse to answer, since they may have taken part in another run meanwhile."""

@@ -1,5 +1,6 @@
 """How a site answers the messages of secure sums: from the uploads it would otherwise send as they are."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,7 +111,9 @@ class SecureAnswers:
         if answered.kind != Kind.UPLOAD:
             return answered.kind, 0, b""
         terms = asked.request.terms
-        normals = normal_stream(derive_key(self._secret, "noise", asked.digest + terms.write()))
+        # The upload too, since eight bytes alone name the state that it was computed from.
+        use = asked.digest + terms.write() + hashlib.sha256(body).digest()
+        normals = normal_stream(derive_key(self._secret, "noise", use))
         try:
             words, clear = encode_upload(wire.unpack(body, like), self.weight, terms, normals)
         except WireError as cause:
