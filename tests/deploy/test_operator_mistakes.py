@@ -166,3 +166,44 @@ def test_a_site_that_names_ever_new_metrics_does_not_fill_the_page(tmp_path: Pat
     titles = [curve["title"] for curve in history.curves()]
     assert len(titles) == METRICS
     assert all(title.startswith("49-") for title in titles)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_settings_that_were_saved_on_windows_are_read(folder: Path, ending: str) -> None:
+    """With a byte order mark, also by the commands that change them and by a site that keeps a copy."""
+    text = (folder / NAME).read_text()
+    for path in (folder / NAME, folder / "sites" / "north" / SITE):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_text().replace("\n", ending).encode())
+    assert invoke("add", "west", folder)[0] == 0
+    assert read_settings(folder).sites == ("north", "south", "west")
+    assert read_limits(folder / "sites" / "north").tau == 10_000
+    (folder / NAME).write_text(text, encoding="utf-16")
+    status, told = invoke("remove", "west", folder)
+    assert status == 2
+    assert "Save it as UTF-8" in told
+
+
+def test_a_name_that_is_too_long_is_told(tmp_path: Path) -> None:
+    status, told = invoke("init", "a" * 33, "--out", tmp_path / "federation")
+    assert status == 2
+    assert "at most 32 small letters" in " ".join(told.split())
+
+
+@pytest.mark.parametrize("name", ["two words", "it's", "room#3"])
+def test_a_path_at_which_flare_would_cut_its_commands_is_refused(folder: Path, name: str) -> None:
+    """Before anything starts: its jobs would end at once, and say so in process.log alone."""
+    moved = folder.rename(folder.with_name(name))
+    for words in (("join", moved / "sites" / "north"), ("start", moved, "--local")):
+        status, told = invoke(*words)
+        assert status == 2
+        assert "move it to a path without" in " ".join(told.split())
+
+
+def test_an_owner_reads_the_site_s_own_log(folder: Path) -> None:
+    site = folder / "sites" / "north"
+    (site / "fedlin.log").write_text("reference 1a2b3c4d: no such column\n")
+    assert invoke("logs", site) == (0, "reference 1a2b3c4d: no such column\n")
+    assert invoke("logs", folder, "--site", "north") == invoke("logs", site)
+    status, told = invoke("logs", folder / "sites" / "south")
+    assert status == 2
+    assert "nothing has run yet" in " ".join(told.split())

@@ -18,6 +18,7 @@ from fedlin.errors import DeployError
 __all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
 Local = Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")]
+_LEFT = b"left: a run that has begun goes on at the server; the same command shows it, fedlin federation stop ends it\n"
 RunOption = Annotated[str | None, typer.Option("--run", help="The run of this name; the latest unless given.")]
 
 
@@ -156,19 +157,21 @@ def watch(
 
 @app.command()
 def logs(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
     site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
     name: RunOption = None,
     lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
 ) -> None:
     """The last lines the server wrote about its rounds, or those of a site's own log."""
-    from fedlin.deploy.kit_folders import server_folder
+    from fedlin.deploy.kit_folders import is_site, server_folder
     from fedlin.deploy.runs import STATE, named_run
     from fedlin.deploy.status import log_lines
     from fedlin.engines.federation.round_log import LOG
 
     with cli_errors():
-        if site is not None:
+        if is_site(folder):
+            path = folder / "fedlin.log"
+        elif site is not None:
             path = folder / "sites" / site / "fedlin.log"
         else:
             path = named_run(server_folder(folder), name) / STATE / LOG
@@ -239,7 +242,5 @@ def _end_in_order() -> None:
 
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
-    os.write(
-        1, b"left: a run that has begun goes on at the server; start again shows it, fedlin federation stop ends it\n"
-    )
+    os.write(1, _LEFT)
     os._exit(130)

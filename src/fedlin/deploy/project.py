@@ -104,8 +104,8 @@ def check_names(names: Sequence[str], host: str) -> None:
         # Certificates tell participants apart by their names alone.
         if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD | {host}:
             raise DeployError(
-                f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter "
-                "first, and no word that stands for yes, no, the server or a number."
+                f"site {name!r} is not allowed: use at most 32 small letters, digits and hyphens, a "
+                "letter first, and no word that stands for yes, no, the server or a number."
             )
     if not names or len(set(names)) != len(names):
         raise DeployError(f"sites = {list(names)} is not allowed: give each site a name of its own.")

@@ -1,6 +1,7 @@
 """FLARE's processes on this machine: started one by one, found again by a mark of our own, ended by their ids."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import psutil
 from fedlin.deploy.flare.authority import ORGANISATION
 from fedlin.deploy.flare.kits import Kind, configure
 from fedlin.engines.checkpoint import private
+from fedlin.errors import DeployError
 from fedlin.transports.transport import PROGRAM
 
 PROGRAMS: Mapping[Kind, str] = {
@@ -30,6 +32,7 @@ _SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the most that is allowed
     "MALLOC_TRIM_THRESHOLD_": str(2 << 30),
 }
+_CUT = re.compile(r"[\s'\"\\#]")
 _OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
 _LOG_SIZE = 5 << 20  # bytes after which process.log is begun anew
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
@@ -40,6 +43,12 @@ class Process:
 
     def __init__(self, kit: Path, kind: Kind, name: str, program: str) -> None:
         self.kit = kit.resolve()
+        for path in (str(self.kit), sys.executable):
+            if _CUT.search(path):
+                raise DeployError(
+                    f"{path} has a space, a quote, a backslash or # in it, at which NVIDIA FLARE cuts the command that "
+                    "starts a job: move it to a path without."
+                )
         self.kind = kind
         self.name = name
         self.program = program
