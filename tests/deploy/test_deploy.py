@@ -211,6 +211,7 @@ def test_the_torch_template_is_a_model_to_start_from(tmp_path: Path) -> None:
         ("WEIGHT = 2.0", "DeployError", "has no function problem()"),
         ("def problem():\n    return ['a patient']", "ArgumentError", "problem = ['a patient'] is not allowed"),
         ("secret = {}['a patient']", "KeyError", "'a patient'"),
+        ("import sys\nsys.exit('no rows of a patient')", "SystemExit", "no rows of a patient"),
     ],
 )
 def test_what_fails_at_a_site_is_told_by_its_type_and_can_be_mended(

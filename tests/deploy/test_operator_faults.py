@@ -166,6 +166,39 @@ def test_a_clock_that_is_set_makes_no_process_look_dead(
     assert not site_status(federation.sites["north"])["job runs"]  # another process had that id
 
 
+def test_code_that_does_not_come_back_is_told_to_its_owner(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `problem()` runs: not that nothing is asked, and nothing of it once it has come back."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare import remote
+
+    kit, real, said = federation.sites["north"], time.time, list[str]()
+    seen: list[str] = []
+    monkeypatch.setattr(remote, "check_connection", lambda kit: None)
+
+    def look() -> None:
+        monkeypatch.setattr(time, "time", lambda: real() + 60.0)
+        watch = remote.SiteWatch(kit, "north", said.append)
+        watch.look()
+        watch.look()
+        seen.extend(site_lines(site_status(kit)))
+        monkeypatch.setattr(time, "time", real)
+
+    monkeypatch.setattr(builtins, "look", look, raising=False)
+    text = (kit / "client.py").read_text()
+    (kit / "client.py").write_text(
+        text.replace("    features, targets, _, _", "    look()\n    features, targets, _, _")
+    )
+    play(federation, lambda name, count: None)
+    expected = "still at work on hello of round 1 (asked 60 s ago): client.py is slow, or never comes back"
+    assert [line for line in said if expected in line] == said
+    assert len(said) == 1
+    assert expected in "\n".join(seen)
+    monkeypatch.setattr(time, "time", lambda: real() + 60.0)
+    assert "still at work" not in "\n".join(site_lines(site_status(kit)))
+
+
 def test_join_says_that_the_port_is_taken(tmp_path: Path) -> None:
     pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
     from fedlin.deploy.flare.remote import take_part
