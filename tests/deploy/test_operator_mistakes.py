@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +210,34 @@ def test_an_owner_reads_the_site_s_own_log(folder: Path) -> None:
     status, told = invoke("logs", folder / "sites" / "south")
     assert status == 2
     assert "nothing has run yet" in " ".join(told.split())
+
+
+def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
+    """What `start` and `join` say afterwards goes nowhere, whether by a terminal or by a pipe."""
+    program = (
+        "import pathlib, sys, time\n"
+        "from fedlin.deploy.deploy_cli import say\n"
+        "say('begun')\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+        "for _ in range(3): say('later')\n"
+    )
+    for number, (reader, writer) in enumerate((pty.openpty(), os.pipe())):
+        closed = tmp_path / f"closed-{number}"
+        with subprocess.Popen([sys.executable, "-c", program, closed], stdout=writer, stderr=writer) as running:
+            os.close(writer)
+            assert os.read(reader, 5) == b"begun"
+            os.close(reader)
+            closed.touch()
+            assert running.wait(60) == 0
+
+
+def test_a_quorum_of_more_sites_than_there_are_is_told_before_anything_starts(folder: Path) -> None:
+    """Also where it is a site's removal that would leave too few: nothing is changed then."""
+    text = (folder / NAME).read_text().replace("# quorum = 2 ", "quorum = 2 ")
+    (folder / NAME).write_text(text)
+    status, told = invoke("remove", "south", folder)
+    assert status == 2
+    assert "policy.quorum = 2 is more than the 1 sites" in " ".join(told.split())
+    assert (folder / NAME).read_text() == text
+    (folder / NAME).write_text(text.replace("quorum = 2 ", "quorum = 3 "))
+    assert "policy.quorum = 3 is more than the 2 sites" in " ".join(invoke("start", folder)[1].split())

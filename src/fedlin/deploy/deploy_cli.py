@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -66,12 +66,12 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
             for kit in (project.server, *map(project.site, project.sites)) if local else ():
                 held.enter_context(locked(kit))  # what `join` runs there would be ended, and started again
             try:
-                end = LocalFederation(project).run(say=typer.echo) if local else attend(project, typer.echo)
+                end = LocalFederation(project).run(say=say) if local else attend(project, say)
             except KeyboardInterrupt:
-                typer.echo("stopped: what was done is saved, and the same command goes on from there")
+                say("stopped: what was done is saved, and the same command goes on from there")
                 raise typer.Exit(130) from None
     model = project.run_folder / MODEL
-    typer.echo(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
+    say(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
     raise typer.Exit(exit_status(end))
 
 
@@ -108,7 +108,7 @@ def join(
     _end_in_order()
     keep_compiled()  # so that it is soon back after a crash
     with cli_errors(), locked(kit):
-        take_part(kit, typer.echo)
+        take_part(kit, say)
 
 
 @app.command()
@@ -240,7 +240,19 @@ def _end_in_order() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
+def say(line: str) -> None:
+    """Print a line; where nobody can read it any more, as in a terminal that was closed, what goes on still does."""
+    try:
+        typer.echo(line)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+
+
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
-    os.write(1, _LEFT)
+    with suppress(OSError):
+        os.write(1, _LEFT)
     os._exit(130)

@@ -11,9 +11,9 @@ from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.kits import ADMIN, Place, details, write_kits
 from fedlin.deploy.kit_folders import site_name
 from fedlin.deploy.project import AUTHORITY, Project, check_names, private_files, write_site_files
-from fedlin.deploy.settings import ENCODING, NAME
+from fedlin.deploy.settings import ENCODING, NAME, parse_settings
 from fedlin.engines.checkpoint import write_whole
-from fedlin.errors import DeployError
+from fedlin.errors import DeployError, FedLinError
 
 
 def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
@@ -54,6 +54,10 @@ def remove_site(folder: Path, name: str) -> Project:
         raise DeployError(f"{name} is the only site of {folder}: add another one first.")
     settings = tomlkit.parse((folder / NAME).read_text(encoding=ENCODING))
     settings["sites"].remove(name)
+    try:
+        parse_settings(settings.unwrap())
+    except (FedLinError, TypeError) as error:
+        raise DeployError(f"{name} was not removed, since {folder / NAME} would not be right then: {error}") from error
     write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
     AuditTrail(folder).record("site removed", site=name)
     return Project.read(folder)

@@ -161,6 +161,10 @@ def parse_settings(tables: TomlTable) -> FederationSettings:
     if not isinstance(sites, dict) or not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
     numbers = {name: table_of(sites, name, SiteConfig, "sites") for name in sorted(sites)}
+    for name in ("quorum", "cohort"):  # the run would find out once all sites are there
+        count = getattr(policy, name)
+        if count is not None and count > len(numbers):
+            raise DeployError(f"policy.{name} = {count} is more than the {len(numbers)} sites: give at most that many.")
     plan = Plan([site.tau for site in numbers.values()], [site.eta for site in numbers.values()])
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)
