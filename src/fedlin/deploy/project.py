@@ -22,7 +22,7 @@ import numpy as np
 import tomli_w
 
 from fedlin.deploy.flare.authority import Authority
-from fedlin.deploy.flare.job import write_job
+from fedlin.deploy.flare.job import CONFIG, write_job
 from fedlin.deploy.flare.kits import ADMIN, Place, check_flare, write_kits
 from fedlin.deploy.flare.programs import CLIENT
 from fedlin.deploy.runs import run_folder
@@ -90,12 +90,22 @@ class Project:
         files = {NAME: tomli_w.dumps(tables).encode()}
         if settings.start is not None:
             files[settings.start] = (folder / settings.start).read_bytes()
-        for part in (project.server, *map(project.site, project.sites)):  # who has settings of its own means these
-            if (part / NAME).is_file():
-                write_whole(part / NAME, files[NAME], mode=0o600)
         with private_files():
             write_job(project.job, len(project.sites), project.needed, files)
         return project
+
+    def share(self) -> None:
+        """Give the kits here that have settings the job's, once no other run goes on, since the server hears the sites
+        that its settings name and no others.
+        """
+        kits = [part for part in (self.server, *map(self.site, self.sites)) if (part / NAME).is_file()]
+        try:
+            text = (self.job / CONFIG / NAME).read_bytes() if kits else b""
+            for part in kits:
+                if (part / NAME).read_bytes() != text:
+                    write_whole(part / NAME, text, mode=0o600)
+        except OSError as error:
+            raise DeployError(f"the settings cannot be copied: {error}.") from error
 
 
 def check_names(names: Sequence[str], host: str) -> None:

@@ -96,7 +96,8 @@ class SiteWatch:
 def attend(project: Project, say: Say) -> Ending:
     """Send the job, and send it again whenever it ended before the run did; tell what happens meanwhile."""
     check_certificate(project.admin)
-    driver, screen = Driver(project.admin, project.job, project.sites, project.needed), Screen(say)
+    driver = Driver(project.admin, project.job, project.sites, project.needed, project.share)
+    screen = Screen(say)
     quick, begun = 0, time.monotonic()
     events: list[Event] = []
     try:
