@@ -241,3 +241,13 @@ def test_a_quorum_of_more_sites_than_there_are_is_told_before_anything_starts(fo
     assert (folder / NAME).read_text() == text
     (folder / NAME).write_text(text.replace("quorum = 2 ", "quorum = 3 "))
     assert "policy.quorum = 3 is more than the 2 sites" in " ".join(invoke("start", folder)[1].split())
+
+
+def test_a_site_that_was_written_into_the_settings_by_hand_is_told(folder: Path) -> None:
+    """A name that no certificate may have, and a site without a folder."""
+    text = (folder / NAME).read_text()
+    for name, told in (("East Wing", "site 'East Wing' is not allowed"), ("east", "east is not there")):
+        (folder / NAME).write_text(f'{text}\n"{name}" = {{ tau = 1, eta = 0.1 }}\n')
+        status, said = invoke("start", folder, "--local")
+        assert status == 2
+        assert told in " ".join(said.split())

@@ -83,6 +83,7 @@ class Project:
         tables["run"] = {**tables.get("run", {}), **{key: value for key, value in options.items() if value is not None}}
         try:
             settings = parse_settings(tables)
+            check_names(settings.sites, Place.read(folder / "admin").host)
         except (FedLinError, TypeError) as error:
             raise DeployError(f"{folder / NAME}: {error}") from error
         project = cls(folder, settings.sites, settings.policy.needed(len(settings.sites)), settings.name)
