@@ -1,6 +1,7 @@
 """What a site was asked, for its owner to see: written by the site's job, read by `status` and `join`."""
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,6 +106,14 @@ def busy_with(record: SiteRecord) -> str | None:
     )
 
 
+def unwritable(kit: Path) -> str | None:
+    """Where the site cannot write what it is asked, so that its record is of an earlier time; None where it can."""
+    for folder in (kit, kit / STATE):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            return f"{folder} cannot be written to, so that status is of an earlier time: mend that"
+    return None
+
+
 def site_status(kit: Path) -> dict[str, Any]:
     """A site's view: what it was asked, whether its job runs, what its limits are and what is spent of them."""
     record = read_record(kit)
@@ -116,6 +125,7 @@ def site_status(kit: Path) -> dict[str, Any]:
         "record": None if record is None else asdict(record),
         "job runs": record is not None and process_runs(record.process, record.started),
         "busy": None if record is None else busy_with(record),
+        "unwritable": unwritable(kit),
         "limits": {name: value for name, value in asdict(limits).items() if value is not None},
         "ledger": None if ledger is None else {"run": (ledger.run or b"").hex(), "spent": ledger.spent},
         "privacy spent": None if limits.epsilon is None else spent_epsilon(spent, limits.delta),  # ε of all uploads

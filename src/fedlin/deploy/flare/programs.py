@@ -33,7 +33,7 @@ from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # full, or not to be written to
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}  # full, or not to be written to
 _GOES_ON = "it goes on from its last checkpoint"
 _job: dict[str, str] = {}  # of this process: the hash of the settings it was sent with, whatever the kit's file says
 _log = logging.getLogger(__name__)

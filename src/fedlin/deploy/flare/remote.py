@@ -14,7 +14,7 @@ from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import Ending
 from fedlin.deploy.screen import Screen
-from fedlin.deploy.site_record import SiteRecord, busy_with, read_record
+from fedlin.deploy.site_record import SiteRecord, busy_with, read_record, unwritable
 from fedlin.deploy.status import Awaiting, Progress
 from fedlin.errors import DeployError
 
@@ -84,7 +84,7 @@ class SiteWatch:
             self._before = record
         elif time.monotonic() - self._looked >= _LOOK and time.time() - record.time > _LOOK:
             self._looked = time.monotonic()
-            wrong = check_connection(self.kit)
+            wrong = check_connection(self.kit) or unwritable(self.kit)
             if wrong is None and (busy := busy_with(record)):
                 if self._slow != record.time:
                     self._slow = record.time
