@@ -211,6 +211,7 @@ def test_the_torch_template_is_a_model_to_start_from(tmp_path: Path) -> None:
         ("WEIGHT = 2.0", "DeployError", "has no function problem()"),
         ("def problem():\n    return ['a patient']", "ArgumentError", "problem = ['a patient'] is not allowed"),
         ("secret = {}['a patient']", "KeyError", "'a patient'"),
+        ("import sys\nsys.exit('no rows of a patient')", "SystemExit", "no rows of a patient"),
     ],
 )
 def test_what_fails_at_a_site_is_told_by_its_type_and_can_be_mended(
@@ -404,7 +405,15 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
 
     attempts: list[object] = [ConnectionError(), ConnectionError(), Session()]
 
+    server = Project(tmp_path, ("north", "south"), 2).server
+    for place in (server, config := tmp_path / "job" / "app" / "config"):
+        place.mkdir(parents=True)
+    (server / NAME).write_text("# of the run before")
+    (config / NAME).write_text("# of this run")
+
     def session(driver: Driver) -> object:
+        if len(attempts) > 1:
+            assert (server / NAME).read_text() == "# of the run before"  # another run may go on
         found = attempts.pop(0) if len(attempts) > 1 else attempts[0]
         if isinstance(found, Exception):
             raise found
@@ -416,6 +425,7 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
     said: list[str] = []
     assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done"}
     assert said == ["waiting for the server", "waiting for south", "the job starts"]
+    assert (server / NAME).read_text() == "# of this run"  # so that the server hears the sites that are waited for
 
 
 def running_job(settings: str) -> object:
@@ -456,13 +466,16 @@ def running_job(settings: str) -> object:
 
 
 def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> None:
-    """Whoever sent it went away: the same settings go on with it, others do not, and it can be ended."""
+    """Whoever sent it went away: the same settings go on with it, others change nothing, and it can be ended.
+
+    Whether or not all sites are there.
+    """
     config = tmp_path / "app" / "config"
     config.mkdir(parents=True)
     (config / NAME).write_text("settings")
     same, other = hashlib.sha256(b"settings").hexdigest(), "other"
     for settings in (same, other):
-        driver = Driver(tmp_path, tmp_path, ["north"])
+        driver = Driver(tmp_path, tmp_path, ["north", "south"], settle=lambda: pytest.fail("another run goes on"))
         session: Any = running_job(settings)
         driver._session = session
         assert driver.advance()

@@ -35,15 +35,16 @@ FULL = os.strerror(errno.ENOSPC)
 class FullDisk:
     """While `full`, nothing can be written below a folder."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, kind: int = errno.ENOSPC) -> None:
         self.folder = folder
+        self.kind = kind
         self.full = False
         for module in (checkpoint, audit):
             patch.setattr(module, "open", self.open, raising=False)
 
     def open(self, path: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
         if self.full and Path(path).is_relative_to(self.folder) and set(mode) & set("wa+"):
-            raise OSError(errno.ENOSPC, FULL, str(path))
+            raise OSError(self.kind, os.strerror(self.kind), str(path))
         return builtins.open(path, mode, *rest, **options)
 
 
@@ -103,21 +104,22 @@ def test_a_full_disk_at_a_site_is_told_and_the_run_goes_on(
     assert [verdict.problem for verdict in verify(trails)] == [None, None]
 
 
+@pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EACCES, errno.EPERM])
 def test_a_full_disk_at_the_server_ends_the_run_with_the_reason(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
-    """And once there is room the same command goes on from the last checkpoint."""
-    server = FullDisk(federation.server / "state", monkeypatch)
+    """And once there is room, or it may be written to, the same command goes on from the last checkpoint."""
+    server = FullDisk(federation.server / "state", monkeypatch, kind)
 
     def fill(name: str, count: int) -> None:
         server.full = count > 14
 
-    with pytest.raises(OSError, match=FULL):
+    with pytest.raises(OSError, match=os.strerror(kind)):
         play(federation, fill)
     end = outcome(federation.job)
     assert end is not None
     assert end["status"] == "failed"
-    assert f"the server cannot write to its disk: [Errno {errno.ENOSPC}] {FULL}" in end["error"]
+    assert f"the server cannot write to its disk: [Errno {kind}] {os.strerror(kind)}" in end["error"]
     assert "start again: it goes on from its last checkpoint" in end["error"]
     server.full = False
     before = read_status(federation.server).progress
@@ -164,6 +166,51 @@ def test_a_clock_that_is_set_makes_no_process_look_dead(
     assert_same_model(federation)
     (federation.sites["north"] / "state" / RECORD).write_text(json.dumps({"process": os.getpid(), "started": "0"}))
     assert not site_status(federation.sites["north"])["job runs"]  # another process had that id
+
+
+def test_a_site_s_folder_that_cannot_be_written_to_is_told_to_its_owner(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is asked cannot be recorded then, and the record says that nothing is refused."""
+    federation.run()
+    kit = federation.sites["north"]
+    state, real = kit / "state", os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != state and real(path, mode))
+    assert site_lines(site_status(kit))[0].startswith(f"{state} cannot be written to")
+    assert "cannot be written to" not in "\n".join(site_lines(site_status(federation.sites["south"])))
+
+
+def test_code_that_does_not_come_back_is_told_to_its_owner(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `problem()` runs: not that nothing is asked, and nothing of it once it has come back."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare import remote
+
+    kit, real, said = federation.sites["north"], time.time, list[str]()
+    seen: list[str] = []
+    monkeypatch.setattr(remote, "check_connection", lambda kit: None)
+
+    def look() -> None:
+        monkeypatch.setattr(time, "time", lambda: real() + 60.0)
+        watch = remote.SiteWatch(kit, "north", said.append)
+        watch.look()
+        watch.look()
+        seen.extend(site_lines(site_status(kit)))
+        monkeypatch.setattr(time, "time", real)
+
+    monkeypatch.setattr(builtins, "look", look, raising=False)
+    text = (kit / "client.py").read_text()
+    (kit / "client.py").write_text(
+        text.replace("    features, targets, _, _", "    look()\n    features, targets, _, _")
+    )
+    play(federation, lambda name, count: None)
+    expected = "still at work on hello of round 1 (asked 60 s ago): client.py is slow, or never comes back"
+    assert [line for line in said if expected in line] == said
+    assert len(said) == 1
+    assert expected in "\n".join(seen)
+    monkeypatch.setattr(time, "time", lambda: real() + 60.0)
+    assert "still at work" not in "\n".join(site_lines(site_status(kit)))
 
 
 def test_join_says_that_the_port_is_taken(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +187,75 @@ def test_a_site_that_names_ever_new_metrics_does_not_fill_the_page(tmp_path: Pat
     titles = [curve["title"] for curve in history.curves()]
     assert len(titles) == METRICS
     assert all(title.startswith("49-") for title in titles)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_settings_that_were_saved_on_windows_are_read(folder: Path, ending: str) -> None:
+    """With a byte order mark, also by the commands that change them and by a site that keeps a copy."""
+    text = (folder / NAME).read_text()
+    for path in (folder / NAME, folder / "sites" / "north" / SITE):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_text().replace("\n", ending).encode())
+    assert invoke("add", "west", folder)[0] == 0
+    assert read_settings(folder).sites == ("north", "south", "west")
+    assert read_limits(folder / "sites" / "north").tau == 10_000
+    (folder / NAME).write_text(text, encoding="utf-16")
+    status, told = invoke("remove", "west", folder)
+    assert status == 2
+    assert "Save it as UTF-8" in told
+
+
+def test_a_name_that_is_too_long_is_told(tmp_path: Path) -> None:
+    status, told = invoke("init", "a" * 33, "--out", tmp_path / "federation")
+    assert status == 2
+    assert "at most 32 small letters" in " ".join(told.split())
+
+
+def test_an_owner_reads_the_site_s_own_log(folder: Path) -> None:
+    site = folder / "sites" / "north"
+    (site / "fedlin.log").write_text("reference 1a2b3c4d: no such column\n")
+    assert invoke("logs", site) == (0, "reference 1a2b3c4d: no such column\n")
+    assert invoke("logs", folder, "--site", "north") == invoke("logs", site)
+    status, told = invoke("logs", folder / "sites" / "south")
+    assert status == 2
+    assert "nothing has run yet" in " ".join(told.split())
+
+
+def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
+    """What `start` and `join` say afterwards goes nowhere, whether by a terminal or by a pipe."""
+    program = (
+        "import pathlib, sys, time\n"
+        "from fedlin.deploy.deploy_cli import say\n"
+        "say('begun')\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+        "for _ in range(3): say('later')\n"
+    )
+    for number, (reader, writer) in enumerate((pty.openpty(), os.pipe())):
+        closed = tmp_path / f"closed-{number}"
+        with subprocess.Popen([sys.executable, "-c", program, closed], stdout=writer, stderr=writer) as running:
+            os.close(writer)
+            assert os.read(reader, 5) == b"begun"
+            os.close(reader)
+            closed.touch()
+            assert running.wait(60) == 0
+
+
+def test_a_quorum_of_more_sites_than_there_are_is_told_before_anything_starts(folder: Path) -> None:
+    """Also where it is a site's removal that would leave too few: nothing is changed then."""
+    text = (folder / NAME).read_text().replace("# quorum = 2 ", "quorum = 2 ")
+    (folder / NAME).write_text(text)
+    status, told = invoke("remove", "south", folder)
+    assert status == 2
+    assert "policy.quorum = 2 is more than the 1 sites" in " ".join(told.split())
+    assert (folder / NAME).read_text() == text
+    (folder / NAME).write_text(text.replace("quorum = 2 ", "quorum = 3 "))
+    assert "policy.quorum = 3 is more than the 2 sites" in " ".join(invoke("start", folder)[1].split())
+
+
+def test_a_site_that_was_written_into_the_settings_by_hand_is_told(folder: Path) -> None:
+    """A name that no certificate may have, and a site without a folder."""
+    text = (folder / NAME).read_text()
+    for name, told in (("East Wing", "site 'East Wing' is not allowed"), ("east", "east is not there")):
+        (folder / NAME).write_text(f'{text}\n"{name}" = {{ tau = 1, eta = 0.1 }}\n')
+        status, said = invoke("start", folder, "--local")
+        assert status == 2
+        assert told in " ".join(said.split())

@@ -127,7 +127,9 @@ def test_a_site_is_added_and_removed(folder: Path) -> None:
         code, said = invoke(*words)
         assert code == 2
         assert told in said
+    (folder / "server" / NAME).write_text("# of the run that goes on")
     invoke("remove", "west", folder)
+    assert (folder / "server" / NAME).read_text() == "# of the run that goes on"
     assert "the only site" in invoke("remove", "north", folder)[1]
 
 

@@ -48,7 +48,7 @@ def test_jobs_start_likewise_also_in_a_folder_with_spaces(kind: str, monkeypatch
     arguments = {
         JobProcessArgs.EXE_MODULE: ("-m", "nvflare.worker"),
         JobProcessArgs.JOB_ID: ("-n", "a-job"),
-        JobProcessArgs.WORKSPACE: ("-m", "my federation/it's here"),
+        JobProcessArgs.WORKSPACE: ("-m", "my federation/it's room#3"),
         JobProcessArgs.OPTIONS: ("--set", " secure_train=true uid=north"),
     }
     context = SimpleNamespace(get_prop={FLContextKey.JOB_PROCESS_ARGS: arguments}.get)
@@ -57,7 +57,7 @@ def test_jobs_start_likewise_also_in_a_folder_with_spaces(kind: str, monkeypatch
     argv = shlex.split(launcher().get_command({}, context))
     assert argv[:3] == [sys.executable, start_program.__file__, "nvflare.worker"]
     assert argv[3:] in (
-        ["-m", "my federation/it's here", "-n", "a-job", "--set", "secure_train=true", "uid=north"],
-        ["-n", "a-job", "-m", "my federation/it's here", "--set", "secure_train=true", "uid=north"],
+        ["-m", "my federation/it's room#3", "-n", "a-job", "--set", "secure_train=true", "uid=north"],
+        ["-n", "a-job", "-m", "my federation/it's room#3", "--set", "secure_train=true", "uid=north"],
     )
-    assert arguments[JobProcessArgs.WORKSPACE] == ("-m", "my federation/it's here")  # nothing of FLARE's is changed
+    assert arguments[JobProcessArgs.WORKSPACE] == ("-m", "my federation/it's room#3")  # nothing of FLARE's is changed

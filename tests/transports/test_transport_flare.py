@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
-from nvflare.collab.api.exceptions import RunAborted
+from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 
 from fedlin.deploy.flare.authority import Authority, make_key
 from fedlin.deploy.flare.kits import Place, write_kits
@@ -71,6 +71,8 @@ class Site:
             self.frozen.wait(60)
         if phase == "fail" and self.name == "b":
             raise ConnectionError("gone")
+        if phase == "ended" and self.name == "b":
+            raise CollabCallError(self.name, "answer", TimeoutError("the peer is gone"))
         if phase == "abort" and self.name == "c":
             raise RunAborted("over")
         with here(self.name, self.kit, self.caller):
@@ -135,6 +137,8 @@ def test_who_is_late_fails_or_is_unknown_is_absent_and_told(transport: FlareTran
     assert transport.exchange("x", b"", NAMES, 60, lambda replies: len(replies) == 2).keys() == {"b", "c"}
     assert transport.exchange("fail", b"", ["b", "c", "stranger"], 60) == {"c": b"c"}
     assert transport.failures == {"b": "the call failed with ConnectionError: gone"}
+    transport.exchange("ended", b"", ["b", "c"], 60)
+    assert transport.failures == {"b": "its process has ended, or its connection is gone"}
     sites["a"].frozen.set()
     while (found := transport.exchange("x", b"", ["c"], 60)) == {"c": b"c"}:
         time.sleep(0.01)

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from fedlin.errors import DeployError
 __all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
 Local = Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")]
+_LEFT = b"left: a run that has begun goes on at the server; the same command shows it, fedlin federation stop ends it\n"
 RunOption = Annotated[str | None, typer.Option("--run", help="The run of this name; the latest unless given.")]
 
 
@@ -65,12 +66,12 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
             for kit in (project.server, *map(project.site, project.sites)) if local else ():
                 held.enter_context(locked(kit))  # what `join` runs there would be ended, and started again
             try:
-                end = LocalFederation(project).run(say=typer.echo) if local else attend(project, typer.echo)
+                end = LocalFederation(project).run(say=say) if local else attend(project, say)
             except KeyboardInterrupt:
-                typer.echo("stopped: what was done is saved, and the same command goes on from there")
+                say("stopped: what was done is saved, and the same command goes on from there")
                 raise typer.Exit(130) from None
     model = project.run_folder / MODEL
-    typer.echo(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
+    say(end_line(end, str(model) if local else f"the server's folder, {model.relative_to(project.server)}"))
     raise typer.Exit(exit_status(end))
 
 
@@ -107,7 +108,7 @@ def join(
     _end_in_order()
     keep_compiled()  # so that it is soon back after a crash
     with cli_errors(), locked(kit):
-        take_part(kit, typer.echo)
+        take_part(kit, say)
 
 
 @app.command()
@@ -156,19 +157,21 @@ def watch(
 
 @app.command()
 def logs(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A federation's, its server's or a site's folder.")],
     site: Annotated[str | None, typer.Option(help="This site's log; the server's rounds unless named.")] = None,
     name: RunOption = None,
     lines: Annotated[int, typer.Option(min=1, help="How many lines, from the end.")] = 40,
 ) -> None:
     """The last lines the server wrote about its rounds, or those of a site's own log."""
-    from fedlin.deploy.kit_folders import server_folder
+    from fedlin.deploy.kit_folders import is_site, server_folder
     from fedlin.deploy.runs import STATE, named_run
     from fedlin.deploy.status import log_lines
     from fedlin.engines.federation.round_log import LOG
 
     with cli_errors():
-        if site is not None:
+        if is_site(folder):
+            path = folder / "fedlin.log"
+        elif site is not None:
             path = folder / "sites" / site / "fedlin.log"
         else:
             path = named_run(server_folder(folder), name) / STATE / LOG
@@ -237,9 +240,19 @@ def _end_in_order() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
+def say(line: str) -> None:
+    """Print a line; where nobody can read it any more, as in a terminal that was closed, what goes on still does."""
+    try:
+        typer.echo(line)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+
+
 def _leave(number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
-    os.write(
-        1, b"left: a run that has begun goes on at the server; start again shows it, fedlin federation stop ends it\n"
-    )
+    with suppress(OSError):
+        os.write(1, _LEFT)
     os._exit(130)

@@ -82,6 +82,10 @@ def _delivered(event: Event) -> str:
     return f"the model was delivered to {', '.join(event['clients']) or 'nobody'}{missing}"
 
 
+def _another_weight(event: Event) -> str:
+    return f"{event['client']} {event['why']}"
+
+
 def _other(event: Event) -> str:
     who = f"{event['client']} was " if "client" in event else "the run was " if event["event"] == "resumed" else ""
     why = f": {event['why']}" if "why" in event else ""
@@ -97,5 +101,6 @@ _SENTENCES = {
     "began": _began,
     "evaluation": _evaluation,
     "delivered": _delivered,
+    "another weight": _another_weight,
     "started afresh": _started_afresh,
 }

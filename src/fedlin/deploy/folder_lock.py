@@ -18,6 +18,10 @@ def locked(folder: Path) -> Iterator[None]:
 
     try:
         file = open(folder / LOCK, "a+", encoding="ascii", opener=private)  # noqa: SIM115 - held as long as the lock
+    except FileNotFoundError as error:
+        raise DeployError(
+            f"{folder} is not there: it is a folder that fedlin federation init or add writes."
+        ) from error
     except OSError as error:
         raise DeployError(f"{folder} cannot be used: {error}.") from error
     with file:

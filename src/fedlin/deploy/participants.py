@@ -13,9 +13,9 @@ from fedlin.deploy.flare.kits import ADMIN, Place, details, write_kits
 from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.kit_folders import site_name
 from fedlin.deploy.project import AUTHORITY, Project, check_names, private_files, write_site_files
-from fedlin.deploy.settings import NAME
+from fedlin.deploy.settings import ENCODING, NAME, parse_settings
 from fedlin.engines.checkpoint import write_whole
-from fedlin.errors import DeployError
+from fedlin.errors import DeployError, FedLinError
 
 
 def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
@@ -33,7 +33,7 @@ def add_site(folder: Path, name: str, *, keys: bool = True) -> Project:
             f"{name!r} was a site before, and whoever has its former key would take part again: give the new one "
             f"another name, or put the line of {name} back into [sites] if it is the same one."
         )
-    settings = tomlkit.parse((folder / NAME).read_text(encoding="utf-8"))
+    settings = tomlkit.parse((folder / NAME).read_text(encoding=ENCODING))
     sites = settings["sites"]
     first = sites[project.sites[0]]
     line = tomlkit.inline_table()
@@ -54,8 +54,12 @@ def remove_site(folder: Path, name: str) -> Project:
         raise DeployError(f"{name!r} is not a site of {folder}: its sites are {', '.join(project.sites)}.")
     if len(project.sites) == 1:
         raise DeployError(f"{name} is the only site of {folder}: add another one first.")
-    settings = tomlkit.parse((folder / NAME).read_text(encoding="utf-8"))
+    settings = tomlkit.parse((folder / NAME).read_text(encoding=ENCODING))
     settings["sites"].remove(name)
+    try:
+        parse_settings(settings.unwrap())
+    except (FedLinError, TypeError) as error:
+        raise DeployError(f"{name} was not removed, since {folder / NAME} would not be right then: {error}") from error
     write_whole(folder / NAME, tomlkit.dumps(settings).encode(), mode=0o600)
     AuditTrail(folder).record("site removed", site=name)
     return _made_ready(folder)

@@ -52,6 +52,7 @@ def add(
     with cli_errors():
         project = add_site(folder, site, keys=not keys_at_sites)
     typer.echo(f"Wrote {project.site(site)}. Begin a run that has it: fedlin federation run NAME, with --after RUN")
+    typer.echo(f"A server on another machine lets {site} in once {folder}/federation.toml lies in its folder, too.")
 
 
 @app.command()

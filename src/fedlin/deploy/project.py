@@ -22,7 +22,7 @@ import numpy as np
 import tomli_w
 
 from fedlin.deploy.flare.authority import Authority
-from fedlin.deploy.flare.job import write_job
+from fedlin.deploy.flare.job import CONFIG, write_job
 from fedlin.deploy.flare.kits import ADMIN, Place, check_flare, write_kits
 from fedlin.deploy.flare.programs import CLIENT
 from fedlin.deploy.runs import run_folder
@@ -77,9 +77,6 @@ class Project:
     def read(cls, folder: Path, *, run: str | None = None, after: str | None = None) -> "Project":
         """The federation in a folder, with its job made ready; `run` and `after` go before those of its settings."""
         project, files = cls._parse(folder, {"name": run, "after": after})
-        for part in (project.server, *map(project.site, project.sites)):  # who has settings of its own means these
-            if (part / NAME).is_file():
-                write_whole(part / NAME, files[NAME], mode=0o600)
         with private_files():
             write_job(project.job, len(project.sites), project.needed, files)
         return project
@@ -98,6 +95,7 @@ class Project:
         tables["run"] = {**tables.get("run", {}), **{key: value for key, value in options.items() if value is not None}}
         try:
             settings = parse_settings(tables)
+            check_names(settings.sites, Place.read(folder / "admin").host)
         except (FedLinError, TypeError) as error:
             raise DeployError(f"{folder / NAME}: {error}") from error
         project = cls(folder, settings.sites, settings.policy.needed(len(settings.sites)), settings.name)
@@ -107,6 +105,19 @@ class Project:
             files[settings.start] = (folder / settings.start).read_bytes()
         return project, files
 
+    def share(self) -> None:
+        """Give the kits here that have settings the job's, once no other run goes on, since the server hears the sites
+        that its settings name and no others.
+        """
+        kits = [part for part in (self.server, *map(self.site, self.sites)) if (part / NAME).is_file()]
+        try:
+            text = (self.job / CONFIG / NAME).read_bytes() if kits else b""
+            for part in kits:
+                if (part / NAME).read_bytes() != text:
+                    write_whole(part / NAME, text, mode=0o600)
+        except OSError as error:
+            raise DeployError(f"the settings cannot be copied: {error}.") from error
+
 
 def check_names(names: Sequence[str], host: str) -> None:
     """Refuse names that FLARE would misread, or that would be taken for the server."""
@@ -114,8 +125,8 @@ def check_names(names: Sequence[str], host: str) -> None:
         # Certificates tell participants apart by their names alone.
         if not _ALLOWED.fullmatch(name) or name in _TAKEN | _MISREAD | {host}:
             raise DeployError(
-                f"site {name!r} is not allowed: use small letters, digits and hyphens, a letter "
-                "first, and no word that stands for yes, no, the server or a number."
+                f"site {name!r} is not allowed: use at most 32 small letters, digits and hyphens, a "
+                "letter first, and no word that stands for yes, no, the server or a number."
             )
     if not names or len(set(names)) != len(names):
         raise DeployError(f"sites = {list(names)} is not allowed: give each site a name of its own.")

@@ -95,16 +95,20 @@ def status_lines(status: RunStatus, model: str, events: int = 5, *, sites: bool 
 def site_lines(site: dict[str, Any]) -> list[str]:
     """A site's own view at a look."""
     record = site["record"]
+    wrong = [site["unwritable"]] if site["unwritable"] else []
     if record is None:
-        return ["Nothing was asked of this site yet."]
+        return [*wrong, "Nothing was asked of this site yet."]
     running = "its job runs" if site["job runs"] else "its job does not run"
     place = f"run {record['run']}, round {record['round'] + 1}, {record['phase']}"
     lines = [
+        *wrong,
         f"last asked {ago(record['time'])} in {place}; {running}",
         f"  {record['answered']} requests answered, {record['refused']} refused since the job began",
     ]
     if record["refusal"]:
         lines.append(f"  refused {ago(record['refusal_time'])}: {record['refusal']}")
+    if site["busy"]:
+        lines.append(f"  {site['busy']}")
     limits = ", ".join(f"{name} {value}" for name, value in site["limits"].items())
     lines.append(f"  limits: {limits}")
     if site["privacy spent"] is not None:

@@ -24,6 +24,7 @@ from fedlin.experiments.own_code import is_own
 from fedlin.plan import Plan
 
 NAME = "federation.toml"
+ENCODING = "utf-8-sig"  # editors on Windows begin a file with a byte order mark, which TOML does not know
 S = TypeVar("S", bound=Section)
 ModelFile = Annotated[
     str, Field(pattern=r"^[^/\\]+\.npy$", description="the name of a .npy file beside this one, without a folder")
@@ -31,7 +32,8 @@ ModelFile = Annotated[
 
 
 RunName = Annotated[
-    str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="a name of small letters, digits and hyphens")
+    str,
+    Field(pattern=r"^[a-z][a-z0-9-]{0,31}$", description="a name of at most 32 small letters, digits and hyphens"),
 ]
 
 
@@ -127,10 +129,12 @@ def read_settings(folder: Path) -> FederationSettings:
 def read_tables(path: Path, remedy: str) -> dict[str, Any]:
     """The tables of a TOML file; `remedy` is what to do where it is missing."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding=ENCODING))
     except FileNotFoundError as error:
         raise DeployError(f"{path} is not there: {remedy}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise DeployError(f"{path} cannot be read: {error}. Save it as UTF-8.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DeployError(f"{path} cannot be read: {error}.") from error
 
 
@@ -157,6 +161,10 @@ def parse_settings(tables: TomlTable) -> FederationSettings:
     if not isinstance(sites, dict) or not sites:
         raise DeployError("[sites] is empty: give every site its tau and eta.")
     numbers = {name: table_of(sites, name, SiteConfig, "sites") for name in sorted(sites)}
+    for name in ("quorum", "cohort"):  # the run would find out once all sites are there
+        count = getattr(policy, name)
+        if count is not None and count > len(numbers):
+            raise DeployError(f"policy.{name} = {count} is more than the {len(numbers)} sites: give at most that many.")
     plan = Plan([site.tau for site in numbers.values()], [site.eta for site in numbers.values()])
     algorithm = _algorithm(tables.get("algorithm", {}))
     policy.check(algorithm)

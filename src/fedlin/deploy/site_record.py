@@ -1,6 +1,7 @@
 """What a site was asked, for its owner to see: written by the site's job, read by `status` and `join`."""
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 from fedlin.checks import LONGEST, printable
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.site_settings import read_limits
-from fedlin.deploy.status import process_runs
+from fedlin.deploy.status import ago, process_runs
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.limits import LEDGER, Ledger, spent_epsilon
 from fedlin.engines.federation.pending import this_process
-from fedlin.engines.federation.wire import Kind
+from fedlin.engines.federation.wire import Header, Kind
+from fedlin.errors import WireError
 
 RECORD = "site.json"
+_LONG = 10.0  # seconds of one answer that are worth a line
 _EVERY = 1.0  # seconds between two writes, where nothing but the round has changed
 
 
@@ -34,6 +37,7 @@ class SiteRecord:
     refused: int = 0
     refusal: str = ""  # the latest
     refusal_time: float = 0.0
+    answering: bool = False  # whether the latest request is not answered yet
 
 
 class SiteRecorder:
@@ -44,24 +48,43 @@ class SiteRecorder:
         self.record = SiteRecord(**this_process())
         self._written = 0.0
 
+    def begin(self, phase: str, request: bytes) -> None:
+        """A request is here, and is worked on from now on: an owner's code may take long, or never come back."""
+        try:
+            header = wire.read_message(request)[0]
+        except WireError:
+            return
+        if header.kind != Kind.TASK or time.time() - self._written >= _EVERY:
+            self._place(phase, header)
+            self.record.answering = True
+            self._write()
+
     def enter(self, phase: str, request: bytes, reply: bytes) -> None:
         """A request was answered, or refused."""
-        record, now = self.record, time.time()
+        record = self.record
         header, rest = wire.read_message(reply, own=True)
         refused = header.kind == Kind.REFUSED
-        news = refused or header.run.hex() != record.run
-        record.run, record.round, record.time = header.run.hex(), header.round, now
-        record.phase = printable(phase, LONGEST)
+        news = refused or record.answering or header.run.hex() != record.run
+        self._place(phase, header)
+        record.answering = False
         record.answered += not refused
         record.refused += refused
         if refused:
             facts = wire.read_facts(wire.read_reply(rest)[1])
             reference = f" [reference {facts['reference']} in fedlin.log]" if facts.get("reference") else ""
-            record.refusal, record.refusal_time = f"{facts.get('reason', '')}{reference}", now
-        if news or now - self._written >= _EVERY:
-            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
-            write_whole(self.path, json.dumps(asdict(record)).encode(), mode=0o600, sync=False)
-            self._written = now
+            record.refusal, record.refusal_time = f"{facts.get('reason', '')}{reference}", record.time
+        if news or record.time - self._written >= _EVERY:
+            self._write()
+
+    def _place(self, phase: str, header: Header) -> None:
+        record = self.record
+        record.run, record.round, record.phase = header.run.hex(), header.round, printable(phase, LONGEST)
+        record.time = time.time()
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        write_whole(self.path, json.dumps(asdict(self.record)).encode(), mode=0o600, sync=False)
+        self._written = self.record.time
 
 
 def read_record(kit: Path) -> SiteRecord | None:
@@ -70,6 +93,25 @@ def read_record(kit: Path) -> SiteRecord | None:
         return SiteRecord(**json.loads((kit / STATE / RECORD).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+
+
+def busy_with(record: SiteRecord) -> str | None:
+    """What the site's job has been at for so long that its owner should know; None where it is not at anything."""
+    seconds = time.time() - record.time
+    if not record.answering or seconds < _LONG or not process_runs(record.process, record.started):
+        return None
+    return (
+        f"still at work on {record.phase} of round {record.round + 1} (asked {ago(record.time)}): client.py is slow, "
+        "or never comes back; once it is mended, end join and start it again"
+    )
+
+
+def unwritable(kit: Path) -> str | None:
+    """Where the site cannot write what it is asked, so that its record is of an earlier time; None where it can."""
+    for folder in (kit, kit / STATE):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            return f"{folder} cannot be written to, so that status is of an earlier time: mend that"
+    return None
 
 
 def site_status(kit: Path) -> dict[str, Any]:
@@ -82,6 +124,8 @@ def site_status(kit: Path) -> dict[str, Any]:
     return {
         "record": None if record is None else asdict(record),
         "job runs": record is not None and process_runs(record.process, record.started),
+        "busy": None if record is None else busy_with(record),
+        "unwritable": unwritable(kit),
         "limits": {name: value for name, value in asdict(limits).items() if value is not None},
         "ledger": None if ledger is None else {"run": (ledger.run or b"").hex(), "spent": ledger.spent},
         "privacy spent": None if limits.epsilon is None else spent_epsilon(spent, limits.delta),  # ε of all uploads

@@ -47,6 +47,7 @@ LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all
 _LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
 _CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
 _QUESTIONS = 4.0  # a second for tasks, of all sites together: there are none, since calls are pushed
+_GONE = "its process has ended, or its connection is gone"
 _NOTHING = (b"", b"")  # the reply to who may not ask, and to what cannot be answered
 _log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ class FlareTransport:
                 if self._closed:
                     return
                 request = self._waiting.pop(name)
-            reply, failure = None, ""
+            reply, failure, begun = None, "", time.monotonic()
             try:
                 reply = self._call(name, request)
             except RunAborted as aborted:
@@ -146,7 +147,9 @@ class FlareTransport:
             except Exception as error:
                 late = isinstance(getattr(error, "cause", None), TimeoutError)
                 failure = f"the call failed with {type(error).__name__}: {error}"
-                failure = f"no answer within {request.timeout:g} s" if late else failure
+                if late:  # FLARE says the same of a process that has ended, as soon as it has
+                    ended = time.monotonic() - begun < request.timeout / 2
+                    failure = _GONE if ended else f"no answer within {request.timeout:g} s"
             with self._changed:
                 if reply is not None:
                     self._replies[name] = reply
@@ -265,7 +268,7 @@ class FlareClient:
         try:
             with self._turn:
                 return self._answer(str(collab.caller), phase, payload, code)
-        except Exception:
+        except BaseException:
             _log.exception("a message of phase %.80r was not answered", phase)
             return _NOTHING
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import fedlin
 from fedlin import Client
 from fedlin.core import Method
 from fedlin.engines import checkpoint
+from fedlin.transports.loopback import Loopback
 
 ALGORITHM = fedlin.fedlin()
 KEPT = 8  # files: states of three rounds of two phases, and one of each phase to be written over
@@ -136,3 +138,16 @@ def test_a_damaged_state_is_a_lost_one(tmp_path: Path) -> None:
     result = federation(tmp_path, 400, damage, algorithm, start_again=5)
     assert events(result, "started afresh")
     np.testing.assert_allclose(result.x, PROBLEM.minimizer, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["{} (copy){}", "{}-backup{}", "server-old-{}{}"])
+def test_a_copy_that_somebody_made_changes_nothing(tmp_path: Path, name: str) -> None:
+    """Beside a server's checkpoints or a site's states, under a name that a person or a file manager gives."""
+    algorithm, handlers = fedlin.scaffold(), sites(fedlin.scaffold())
+    for rounds in (4, 9):
+        handlers["site-0"] = Client(algorithm, PROBLEM.client(0), folder=tmp_path / "site").handle
+        result = serve(algorithm, Loopback(handlers), rounds, folder=tmp_path / "server")
+        for path in (*(tmp_path / "server").glob("*.ckpt"), *(tmp_path / "site").glob("*/*.state")):
+            shutil.copy(path, path.with_name(name.format(path.stem, path.suffix)))
+    assert not events(result, "started afresh")
+    np.testing.assert_array_equal(result.x, undisturbed(algorithm, 9))

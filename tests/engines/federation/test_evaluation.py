@@ -109,20 +109,21 @@ def test_a_run_ends_when_no_better_model_comes() -> None:
     assert (result.status, result.rounds) == ("stopped", number + 3)
 
 
-def test_a_site_that_cannot_or_may_not_evaluate_is_left_out_and_named() -> None:
+@pytest.mark.parametrize("failure", [ValueError, SystemExit])
+def test_a_site_that_cannot_or_may_not_evaluate_is_left_out_and_named(failure: type[BaseException]) -> None:
     """One without a function, one whose function fails on its data, and one with a privacy budget."""
     evaluating = Evaluating()
     evaluating.sites["site-1"].evaluate = None
 
     def failing(x: Array) -> dict[str, float]:
-        raise ValueError("patient 4711")
+        raise failure("patient 4711")
 
     evaluating.sites["site-2"].evaluate = failing
     result = serve(fedlin.fedlin(), evaluating.loopback, 2, evaluation=Evaluation(every=2))
     (line,) = result.evaluations
     assert line["sites"].keys() == {"site-0"}
     assert "nothing to evaluate" in line["refused"]["site-1"]
-    assert "it failed with ValueError [reference " in line["refused"]["site-2"]
+    assert f"it failed with {failure.__name__} [reference " in line["refused"]["site-2"]
     assert "4711" not in str(result.events)
     private = fedlin.fedpaq(fedlin.privacy.gaussian(1.0, 5.0))
     site = Evaluating(private, limits=Limits(epsilon=1e9)).sites["site-0"]

@@ -28,6 +28,7 @@ from test_wire import resealed
 import fedlin
 from clocked import Clocked
 from fedlin import Client, Policy
+from fedlin.deploy.event_lines import event_line
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.membership import READMIT
 from fedlin.engines.federation.upload_norms import UploadNorms
@@ -293,3 +294,16 @@ def test_a_client_that_took_part_in_another_run_meanwhile_is_greeted_again(tmp_p
     result = serve(fedlin.fedlin(), Loopback(handlers), 6, folder=tmp_path)
     np.testing.assert_array_equal(result.x, undisturbed(fedlin.fedlin(), 6))
     assert not events(result, "fault")
+
+
+def test_another_weight_than_a_client_counts_with_is_told(tmp_path: Path) -> None:
+    """Its data have changed since the run began, and in this run it counts as before."""
+    algorithm, handlers = fedlin.fedlin(), sites(fedlin.fedlin())
+    for rounds in (3, 4):
+        result = serve(algorithm, Loopback(handlers), rounds, folder=tmp_path)
+        assert not events(result, "another weight")
+    handlers["site-0"] = Client(algorithm, PROBLEM.client(0), weight=5.0).handle
+    result = serve(algorithm, Loopback(handlers), 6, folder=tmp_path)
+    (told,) = events(result, "another weight")
+    expected = "site-0 declares the weight 5 now, and counts with 1, as when it was let in, until another run begins"
+    assert expected in event_line(told)

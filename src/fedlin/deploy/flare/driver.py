@@ -17,9 +17,11 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, TypeVar
 
+from fedlin.deploy.flare.job import CONFIG
 from fedlin.deploy.flare.kits import ADMIN
 from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.settings import NAME
+from fedlin.errors import FedLinError
 
 GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
 RECENT = 10.0  # seconds in which a site that is connected has been heard of, several times over
@@ -47,13 +49,24 @@ def bounded(call: Callable[[], T], seconds: float = LONGEST) -> T:
 
 
 class Driver:
-    """One run, from the admin's kit: it begins with all sites, and later jobs can do with `needed` of them."""
+    """One run, from the admin's kit: it begins with all sites, and later jobs can do with `needed` of them.
 
-    def __init__(self, admin: Path, job: Path, sites: Sequence[str], needed: int | None = None) -> None:
+    `settle` is called once it is certain that no other run goes on, before a job is sent.
+    """
+
+    def __init__(
+        self,
+        admin: Path,
+        job: Path,
+        sites: Sequence[str],
+        needed: int | None = None,
+        settle: Callable[[], object] = lambda: None,
+    ) -> None:
         self.admin = admin.resolve()
         self.job = job.resolve()
         self.sites = set(sites)
         self.needed = len(sites) if needed is None else needed
+        self._settle = settle
         self.submissions = 0
         self.ended: str | None = None  # what FLARE says of the latest job that is over
         self.outcome: Ending | None = None  # what that job wrote about how the run ended
@@ -76,15 +89,18 @@ class Driver:
                 self.outcome = self._outcome(session, self._job_id)
                 self._job_id, self.ended, self._idle = None, status, time.monotonic()
                 return False
+            if self._adopt():
+                return True
+            self._settle()
             present = self.present()
             if self._enough(present):
-                if self._adopt():
-                    return True
                 self._job_id = bounded(lambda: session.submit_job(str(self.job)))
                 self._sent = time.monotonic()
                 self.submissions += 1
                 return True
             self.awaited = ", ".join(sorted(self.sites - present))
+        except FedLinError:
+            raise
         except Exception:  # FLARE raises many kinds where the server went away
             self.forget()
             self.awaited = "the server"
@@ -97,7 +113,7 @@ class Driver:
             answer = self.ask({"events": 0})
             if answer is None:  # it crashed with its server
                 continue
-            own = hashlib.sha256((self.job / "app" / "config" / NAME).read_bytes()).hexdigest()
+            own = hashlib.sha256((self.job / CONFIG / NAME).read_bytes()).hexdigest()
             self.other = None if answer.get("settings") == own else job
             return True
         self._job_id = None

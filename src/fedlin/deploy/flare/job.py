@@ -8,6 +8,7 @@ SERVER = "fedlin.transports.flare.FlareServer"
 CLIENT = "fedlin.transports.flare.FlareClient"
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
+CONFIG = "app/config"  # in a job: what goes along with it
 _SYNC = 60  # seconds in which all sites must have started their part
 # A site asks for the job's two opening tasks so often: all sites together 20 times a second, each question costing
 # about as much as a call. Once the run is under way `FlareServer` lets them ask less often.
@@ -22,7 +23,7 @@ def write_job(folder: Path, sites: int, needed: int, files: dict[str, bytes]) ->
     executor = {"client_obj_id": "_client", "collab_obj_ids": [], "props": {}, **threads}
     parts = {
         "meta.json": {"name": "fedlin", "resource_spec": {}, "min_clients": needed, "deploy_map": {"app": ["@ALL"]}},
-        "app/config/config_fed_server.json": {
+        f"{CONFIG}/config_fed_server.json": {
             "format_version": 2,
             "server": {"task_request_interval": max(_SHORTEST, sites / _OPENING)},
             "workflows": [{"id": "controller", "path": CONTROLLER, "args": controller}],
@@ -30,7 +31,7 @@ def write_job(folder: Path, sites: int, needed: int, files: dict[str, bytes]) ->
             "task_data_filters": [],
             "task_result_filters": [],
         },
-        "app/config/config_fed_client.json": {
+        f"{CONFIG}/config_fed_client.json": {
             "format_version": 2,
             "executors": [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": executor}}],
             "components": [{"id": "_client", "path": CLIENT, "args": {}}],
@@ -39,8 +40,8 @@ def write_job(folder: Path, sites: int, needed: int, files: dict[str, bytes]) ->
         },
     }
     shutil.rmtree(folder, ignore_errors=True)  # nothing of an earlier run goes along
-    (folder / "app" / "config").mkdir(parents=True)
+    (folder / CONFIG).mkdir(parents=True)
     for name, content in parts.items():
         (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
     for name, data in files.items():
-        (folder / "app" / "config" / name).write_bytes(data)
+        (folder / CONFIG / name).write_bytes(data)

@@ -40,6 +40,7 @@ class LocalFederation:
         check_same_authority(kits)
         for kit in kits:
             check_certificate(kit)
+        self.project.share()
         (self.project.run_folder / OUTCOME).unlink(missing_ok=True)
         screen = Screen(say)
         screen.tell(f"starting the server and {len(self.sites)} sites on this machine")

@@ -4,8 +4,8 @@ import errno
 import hashlib
 import logging
 import runpy
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # full, or not to be written to
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}  # full, or not to be written to
 _GOES_ON = "it goes on from its last checkpoint"
 _job: dict[str, str] = {}  # of this process: the hash of the settings it was sent with, whatever the kit's file says
 _log = logging.getLogger(__name__)
@@ -173,19 +173,28 @@ def make_client(name: str, folder: str, job: str) -> Handler:
                 load = load_client if settings.prepare is None else load_table_client
                 client = load(name, kit, settings)
             client.limits = read_limits(kit)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an owner's code may end as a script does
             return refusal_reply(header, request, error)
         return client.handle(phase, payload)
 
     def recorded(phase: str, payload: bytes) -> bytes:
+        with _unless_full():
+            recorder.begin(phase, payload)
         reply = answer(phase, payload)
-        try:
+        with _unless_full():
             recorder.enter(phase, payload, reply)
-        except OSError as error:  # the owner's view is of an earlier time; the server is told if more than that fails
-            _log.warning("what was asked could not be written for status: %s", error)
         return reply
 
     return recorded
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """What is written for `status` alone: the owner's view stays of an earlier time; more that fails is told."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("what was asked could not be written for status: %s", error)
 
 
 def check_settings(kit: Path, sent: Path) -> None:

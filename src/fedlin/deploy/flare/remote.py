@@ -14,7 +14,7 @@ from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import Ending
 from fedlin.deploy.screen import Screen
-from fedlin.deploy.site_record import SiteRecord, read_record
+from fedlin.deploy.site_record import SiteRecord, busy_with, read_record, unwritable
 from fedlin.deploy.status import Awaiting, Progress
 from fedlin.errors import DeployError
 
@@ -24,6 +24,7 @@ _DONE = "FINISHED:COMPLETED"
 _SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: something is wrong
 _LOOK = 10.0  # seconds between two looks at a connection that is not there
 _ROTATE = 60.0
+_AGAIN = "{jobs} jobs in a row ended at once: see process.log in the server's folder and in those of the sites."
 
 
 def take_part(kit: Path, say: Say) -> None:
@@ -68,6 +69,7 @@ class SiteWatch:
         self._looked = 0.0
         self._before = read_record(kit) or SiteRecord()
         self._quiet = True  # nothing was asked since the server was reached
+        self._slow = 0.0  # when that request came of which it was told last that it takes long
 
     def look(self) -> None:
         """What is new."""
@@ -82,14 +84,20 @@ class SiteWatch:
             self._before = record
         elif time.monotonic() - self._looked >= _LOOK and time.time() - record.time > _LOOK:
             self._looked = time.monotonic()
-            wrong = check_connection(self.kit)
+            wrong = check_connection(self.kit) or unwritable(self.kit)
+            if wrong is None and (busy := busy_with(record)):
+                if self._slow != record.time:
+                    self._slow = record.time
+                    self._screen.tell(f"{self.name}: {busy}")
+                return
             self._screen.tell(f"{self.name}: {wrong or 'the server is reached, and asks nothing at the moment'}")
 
 
 def attend(project: Project, say: Say) -> Ending:
     """Send the job, and send it again whenever it ended before the run did; tell what happens meanwhile."""
     check_certificate(project.admin)
-    driver, screen = Driver(project.admin, project.job, project.sites, project.needed), Screen(say)
+    driver = Driver(project.admin, project.job, project.sites, project.needed, project.share)
+    screen = Screen(say)
     quick, begun = 0, time.monotonic()
     events: list[Event] = []
     try:
@@ -99,7 +107,7 @@ def attend(project: Project, say: Say) -> Ending:
                     return driver.outcome
                 quick = quick + 1 if time.monotonic() - begun < _SHORT else 0
                 if quick == _FRUITLESS:
-                    return {"status": "failed", "error": f"{quick} jobs in a row ended at once: see the server's log."}
+                    return {"status": "failed", "error": _AGAIN.format(jobs=quick)}
             submitted, driver.ended = driver.submissions, None
             running = driver.advance()
             if driver.other is not None:

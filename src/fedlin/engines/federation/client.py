@@ -142,7 +142,7 @@ class Client:
                 raise WireError(f"a {header.kind.name} message is a client's, and came to one.")
             with precision(self.handshake.dtype):
                 reply = answer(request, header, rest)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an owner's code may end as a script does
             reply = refusal_reply(header, request, error)
         return record_request(self.audit, header, phase, request, reply)
 
@@ -277,7 +277,7 @@ def record_request(audit: AuditTrail | None, header: Header, phase: str, request
     return reply
 
 
-def refusal_reply(header: Header, request: bytes, error: Exception) -> bytes:
+def refusal_reply(header: Header, request: bytes, error: BaseException) -> bytes:
     """What others may hear of an exception: what a `WireError` says, since that is written for them.
 
     Of any other, its type, what the system calls it where it is the system's, such as a disk that is full, and the

@@ -5,6 +5,7 @@ commits. So a repeated message finds its stored reply, a message of a server tha
 means, and a state that belongs to another history is never taken for the right one.
 """
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from fedlin.errors import CheckpointError, FederationError, WireError
 
 ROOT = bytes(8)  # the parent of a state that went on from nothing
 DEPTH = 2  # rounds that can be replayed
+_NAME = re.compile(r"(\d+)-((?:[0-9a-f]{2})+)\.state")
 
 
 class SavedState(NamedTuple):
@@ -41,8 +43,8 @@ class ClientStates:
         self._sync = checkpoint.SyncSoon()
         if folder is not None:
             for path in checkpoint.open_folder(folder, 0o700).glob("*.state"):
-                number, _, name = path.stem.partition("-")
-                self._rounds[bytes.fromhex(name)] = int(number)
+                if found := _NAME.fullmatch(path.name):  # and no copy that somebody made under another name
+                    self._rounds[bytes.fromhex(found[2])] = int(found[1])
 
     def get(self, name: bytes) -> SavedState | None:
         """The record of this name, or None if it is not here or damaged."""

@@ -276,7 +276,9 @@ class Membership:
         refusing = [
             n for n in session.roster.active if n in reachable and session.faults.open.get(n, ("",))[0] == "refused"
         ]
-        refusals = _greet(session, {name: session.roster[name].index for name in refusing}, {})
+        greeted: dict[str, float] = {}
+        refusals = _greet(session, {name: session.roster[name].index for name in refusing}, greeted)
+        _tell_of_weights(session, greeted)
         session.report("refused", refusals)
 
     def _turn_away(self, reasons: dict[str, str]) -> None:
@@ -289,4 +291,15 @@ def greet_again(session: Session) -> None:
     """Greet the clients of a run that goes on, since each may have taken part in another run meanwhile."""
     reachable = session.exchange.transport.clients()
     active = {name: session.roster[name].index for name in session.roster.active if name in reachable}
-    _report(session, _greet(session, active, {}, session.policy.needed(len(session.roster.active))))
+    greeted: dict[str, float] = {}
+    _report(session, _greet(session, active, greeted, session.policy.needed(len(session.roster.active))))
+    _tell_of_weights(session, greeted)
+
+
+def _tell_of_weights(session: Session, greeted: Mapping[str, float]) -> None:
+    """Who declares another weight than it counts with: its data have changed since the run began."""
+    for name, weight in greeted.items():
+        if weight != session.roster[name].weight:
+            counted = f"{session.roster[name].weight:g}, as when it was let in, until another run begins"
+            why = f"declares the weight {weight:g} now, and counts with {counted}"
+            session.round_log.note("another weight", session.progress.round, client=name, why=why)

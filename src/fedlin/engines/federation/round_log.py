@@ -162,7 +162,7 @@ def is_log_line(line: object) -> bool:
 
 
 def _is_event(line: LogLine) -> bool:
-    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client",)}
+    texts = {"fault": ("client", "kind", "why", "doing"), "recovered": ("client",), "another weight": ("client", "why")}
     whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
     whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
     whole = whole and _is_dict_of_numbers(line.get("weights", {})) and _is_list_of_names(line.get("clients", []))

@@ -1,6 +1,7 @@
 """How far a federation has come: what the server saves after every round, and goes on from."""
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedlin.engines.federation.roster import Roster
 from fedlin.errors import CheckpointError, DamagedError
 
 _SPARE = "server"  # what the room of a checkpoint is known by that is needed no more
+_NAME = re.compile(r"server-\d+\.ckpt")
 RECENT = 3  # checkpoints that are kept whatever their rounds
 
 
@@ -120,7 +122,9 @@ class ServerCheckpoints:
         return None
 
     def _paths(self) -> list[Path]:
-        return [] if self.folder is None else sorted(self.folder.glob("server-*.ckpt"), reverse=True)
+        """Newest first; a copy that somebody made under another name is none of them."""
+        found = [] if self.folder is None else self.folder.glob("server-*.ckpt")
+        return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
 
     def _restore(self, arrays: dict[str, Any]) -> ServerState:
         like = self.handshake.shapes.server

@@ -222,7 +222,7 @@ class TableClient:
             if self.client is not None and header.kind not in (Kind.SUMMARISE, Kind.PREPARE):
                 return self.client.handle(phase, payload)
             reply = self._answer(header, request, bytes(rest))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an owner's code may end as a script does
             reply = refusal_reply(header, request, error)
         return record_request(self.audit, header, phase, request, reply)
 
