@@ -193,7 +193,7 @@ def cpu_seconds(federation: Path) -> float:
     """What all processes of a federation on this machine have used so far."""
     import psutil
 
-    from fedlin.deploy.flare.processes import MARK
+    from fedlin.deploy.flare.fork_server import MARK
 
     used = 0.0
     for process in psutil.process_iter():

@@ -24,8 +24,9 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 import psutil
 
 import fedlin
+from fedlin.deploy.flare.fork_server import MARK
 from fedlin.deploy.flare.local_federation import LocalFederation
-from fedlin.deploy.flare.processes import MARK, PROGRAMS, Process, stop_all
+from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
 from fedlin.deploy.flare.programs import make_client
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import STATE, outcome
