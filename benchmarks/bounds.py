@@ -4,12 +4,12 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from benchmarks import operate_page
 from benchmarks.workloads import Workload, w1, w2
 from fedlin.precision import precision
 
@@ -64,10 +64,8 @@ def needs() -> dict[str, dict[str, float]]:
 
 def machine() -> dict[str, Any]:
     """What it ran on."""
-    listed = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    models = [line.partition(":")[2].strip() for line in listed.splitlines() if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cpu": operate_page.processor(),
         "cores": os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load": os.getloadavg()[0],

@@ -306,7 +306,7 @@ _NAME = "benchmarks.federation"
 TRANSPORTS = {"loopback": over_loopback, "ray": over_ray, "flare": over_flare, "flower": over_flower}
 
 
-def table(found: dict[str, float]) -> str:
+def table(found: dict[str, Any]) -> str:
     """The table of the handbook."""
     if not found:
         return operate_page.UNMEASURED
@@ -319,7 +319,7 @@ def table(found: dict[str, float]) -> str:
         names = (*(f"{run}{what} over calls" for what in ("", " CPU", " carried")), f"{run} over short calls")
         ratios = " | ".join(f"{found[name]:.2f}" for name in names)
         rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
-    where = f"Measured on {found['cores']:g} cores with a load average of {found['load']:g}:"
+    where = f"Measured on {found['cores']:g} cores ({found['processor']}) with a load average of {found['load']:g}:"
     return "\n".join([where, "", *rows])
 
 

@@ -119,6 +119,7 @@ COLUMNS = {
     "server's memory, MB": "{:,}",
     "disk of a site, MB": "{:.2f}",
     "load": "{:g}",
+    "processor": "{}",
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,14 @@ def keep(name: str, figures: dict[str, Any]) -> None:
 
 def machine() -> dict[str, Any]:
     """On what it is measured, and how busy that is with other things before it begins."""
-    return {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    return {"processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
+def processor() -> str:
+    """The processor's name, as the system gives it."""
+    listed = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    models = [line.partition(":")[2].strip() for line in listed.splitlines() if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def fill(section: str, text: str) -> None:
