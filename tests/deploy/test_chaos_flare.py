@@ -26,7 +26,7 @@ import psutil
 import fedlin
 from fedlin.deploy.flare.fork_server import MARK
 from fedlin.deploy.flare.local_federation import LocalFederation
-from fedlin.deploy.flare.processes import PROGRAMS, Process, stop_all
+from fedlin.deploy.flare.processes import PROGRAMS, Process
 from fedlin.deploy.flare.programs import make_client
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import STATE, outcome
@@ -377,8 +377,7 @@ def test_a_site_that_never_comes_back_is_let_go(folder: Path, monkeypatch: pytes
                 run.server.start()
             time.sleep(0.5)
     finally:
-        run.driver.forget()
-        stop_all([run.server, *run.sites.values()])
+        run.close()
     assert found == {"status": "done", "rounds": rounds, "without": {sites[2]: "left"}}
     assert not faults
     assert run.driver.submissions == 2

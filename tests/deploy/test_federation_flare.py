@@ -28,7 +28,7 @@ from federated_rows import MODELS, NAMES
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind
 from fedlin.deploy.flare.local_federation import LocalFederation
-from fedlin.deploy.flare.processes import Process, stop_all
+from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.flare.programs import load_client
 from fedlin.deploy.project import Project, create
 from fedlin.deploy.runs import outcome
@@ -139,8 +139,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         found.end = end
     finally:
         alone.kill()
-        federation.driver.forget()
-        stop_all(processes)
+        federation.close()
     found.left = [member for process in processes for member in process.members()]
     return found
 

@@ -102,8 +102,8 @@ def test_a_site_with_the_wrong_certificate_stays_outside(tmp_path: Path, monkeyp
         assert all(process.alive() for process in knocking.values())
         assert present(run) == set(SITES)
     finally:
-        run.driver.forget()
-        stop_all([run.server, *run.sites.values(), *knocking.values()])
+        stop_all(list(knocking.values()))
+        run.close()
     assert outcome(project.server) == {"status": "done", "rounds": ROUNDS}
     assert not any((process.kit / STATE).exists() for process in knocking.values())  # nobody asked them anything
     told = read_settings(folder)

@@ -49,10 +49,14 @@ class LocalFederation:
                 process.launch()
             return self._attend(watch, screen)
         finally:
-            self.driver.forget()
-            stop_all(everyone)
-            if self._forks is not None:
-                self._forks.close()
+            self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        self.driver.forget()
+        stop_all([self.server, *self.sites.values()])
+        if self._forks is not None:
+            self._forks.close()
 
     def _attend(self, watch: Watch, screen: Screen) -> Ending:
         last_round, submitted, revived, advanced = -1, 0, 0, 0.0
