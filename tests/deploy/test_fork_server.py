@@ -49,8 +49,8 @@ def launch(forks: ForkServer, folder: Path, *arguments: str) -> ForkedProcess:
 
 
 def said(folder: Path) -> dict[str, object]:
-    deadline = time.monotonic() + 60
-    while not (lines := (folder / "process.log").read_text(encoding="utf-8").splitlines()):
+    deadline, log = time.monotonic() + 60, folder / "process.log"
+    while not log.exists() or not (lines := log.read_text(encoding="utf-8").splitlines()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     answer: dict[str, object] = json.loads(lines[-1])
@@ -94,6 +94,18 @@ def test_a_forked_process_is_found_by_its_mark_and_holds_no_descriptor_of_others
         for kit in marked:
             kit.stop()
     assert processes[1].wait() == -signal.SIGTERM
+
+
+def test_a_forked_process_has_its_mark_once_it_is_known(forks: ForkServer, tmp_path: Path) -> None:
+    """Or whoever ends a federation that was only just started would leave it behind."""
+    for number in range(30):
+        kit = tmp_path / f"site-{number}"
+        process = launch(forks, kit, "0")
+        try:
+            assert psutil.Process(process.pid).environ()[MARK] == str(kit)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def test_what_was_forked_goes_on_without_the_server_and_a_new_one_is_started(tmp_path: Path) -> None:

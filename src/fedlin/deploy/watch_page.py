@@ -37,7 +37,7 @@ class WatchServer:
 
     def __init__(self, folder: Path, view: RunView | SiteView, port: int) -> None:
         try:
-            self._server = ThreadingHTTPServer((HOST, port), partial(_Request, view, _key(folder)))
+            self._server = ThreadingHTTPServer((HOST, port), partial(_PageRequest, view, _key(folder)))
         except OSError as error:
             raise DeployError(f"port {port} cannot be used: {error.strerror}. Give another with --port.") from error
         self._server.daemon_threads = True
@@ -66,7 +66,7 @@ def _key(folder: Path) -> str:
     return key
 
 
-class _Request(BaseHTTPRequestHandler):
+class _PageRequest(BaseHTTPRequestHandler):
     """The page, what it shows as JSON, and the metrics; nothing else."""
 
     timeout = _SECONDS  # any user of the machine can open connections, each of which has a thread

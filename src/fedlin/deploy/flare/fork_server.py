@@ -153,14 +153,21 @@ def serve(listener: socket.socket, alive: int) -> dict[str, Any] | None:
                     connection, _ = listener.accept()
                     with connection.makefile("r", encoding="utf-8") as lines:
                         request: dict[str, Any] = json.loads(lines.readline())
+                    marked, marking = os.pipe()
                     pid = os.fork()
                     if pid == 0:
+                        _mark(request["environment"][MARK])
                         for other in selector.get_map().values():
                             if other.data is not None:
                                 other.data[1].close()
                                 os.close(other.fd)
+                        for descriptor in (marked, marking):
+                            os.close(descriptor)
                         connection.close()
                         return request
+                    os.close(marking)
+                    os.read(marked, 1)  # until it has its mark: who asked for it may look for it, to end it, at once
+                    os.close(marked)
                     connection.sendall(_NUMBER.pack(pid))
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
                 else:
@@ -182,7 +189,6 @@ def become(request: dict[str, Any], place: str) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream in (1, 2):
         os.dup2(log, stream)
-    _mark(environment[MARK])
     os.environ.clear()
     os.environ.update(environment)
     _draw_anew()
