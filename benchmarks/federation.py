@@ -2,15 +2,16 @@
 
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
 same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: codes that prove
-who sent a message, states and checkpoints on disk, audit trails. There bare calls are those of FLARE as it is; "short
-calls" are without the lines of its debug log that fedlin shortens (`fedlin/transports/flare_log_lines.py`). Calls and
-rounds are measured in turns, several times. Flower, in its simulation, has to be named: it needs an environment of its
-own (`make test-flower` makes one).
+who sent a message, states and checkpoints on disk, audit trails. There bare calls are those of FLARE as it is; "quiet
+calls" are without the lines of its logs that fedlin leaves out or shortens (`fedlin/transports/flare_log_lines.py`).
+Calls and rounds are measured in turns, several times. Flower, in its simulation, has to be named: it needs an
+environment of its own (`make test-flower` makes one).
 
 What was found over FLARE is kept in benchmarks/results, and stands in docs/operate.md.
 """
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from shutil import which
@@ -90,7 +91,7 @@ class Deployment(NamedTuple):
     audit: AuditTrail | None = None
     carried: Callable[[], float] = lambda: float("nan")  # bytes that have gone over the network so far
     worked: Callable[[], float] = lambda: float("nan")  # CPU seconds of all processes so far
-    short_calls: Callable[[bytes], object] | None = None  # bare calls whose log lines are short
+    quiet_calls: Callable[[bytes], object] | None = None  # bare calls without log lines
 
 
 ALONE = Deployment()
@@ -112,8 +113,8 @@ def _measure_once(
         found[bare] = _median(lambda payload=payload: (calls(payload), calls(payload)), times)  # type: ignore[misc]
         found[f"{bare} carried"] = (deployment.carried() - carried) / times
         found[f"{bare} CPU"] = (deployment.worked() - worked) / times
-        if (short := deployment.short_calls) is not None:
-            found[f"{bare} short"] = _median(lambda payload=payload: (short(payload), short(payload)), times)  # type: ignore[misc]
+        if (quiet := deployment.quiet_calls) is not None:
+            found[f"{bare} quiet"] = _median(lambda payload=payload: (quiet(payload), quiet(payload)), times)  # type: ignore[misc]
     for run, (dim, dtype, algorithm, rounds) in RUNS.items():
         # The first rounds compile; the opening one is sent in full whatever the compressor.
         costs: dict[int, tuple[float, float]] = {}
@@ -149,7 +150,7 @@ def _measure_once(
     for run, bare in BARE.items():
         for what in ("", " carried", " CPU"):
             found[f"{run}{what} over calls"] = found[f"{run}{what}"] / found[f"{bare}{what}"]
-        found[f"{run} over short calls"] = found[run] / found.get(f"{bare} short", float("nan"))
+        found[f"{run} over quiet calls"] = found[run] / found.get(f"{bare} quiet", float("nan"))
     return found
 
 
@@ -232,19 +233,28 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
     from nvflare.collab import collab
 
     from fedlin.deploy.runs import conclude
+    from fedlin.transports.flare import CALLS
 
     service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
     port = service["servers"][0]["service"]["target"].rpartition(":")[2]
     transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is checked
+
+    def call(level: int, phase: str, payload: bytes) -> object:
+        for name in (CALLS, "nvflare.collab.api.group"):
+            logging.getLogger(name).setLevel(level)
+        return collab.clients(timeout=600.0).answer(phase, payload, b"")
+
     found = measure(
         transport,
-        lambda payload: collab.clients(timeout=600.0).answer("calls/x", payload, b""),
+        partial(call, logging.INFO, "calls/x"),  # the level that FLARE sets
         Deployment(
             Path(folder) / "runs",
             AuditTrail(Path(folder)),
             lambda: network_bytes(port),
             lambda: cpu_seconds(Path(folder).parent),
-            lambda payload: collab.clients(timeout=600.0).answer("calls/x short", payload, b""),
+            partial(
+                call, logging.WARNING, "calls/x quiet"
+            ),  # the level that fedlin sets, here and for the rounds after
         ),
     )
     (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
@@ -312,11 +322,11 @@ def table(found: dict[str, Any]) -> str:
         return operate_page.UNMEASURED
     head = (
         "| entries | a round, ms | over FLARE's bare calls | CPU over theirs | bytes over theirs "
-        "| over bare calls with short log lines |"
+        "| over bare calls without FLARE's log lines |"
     )
     rows = [head, "|---|---|---|---|---|---|"]
     for run in BARE:
-        names = (*(f"{run}{what} over calls" for what in ("", " CPU", " carried")), f"{run} over short calls")
+        names = (*(f"{run}{what} over calls" for what in ("", " CPU", " carried")), f"{run} over quiet calls")
         ratios = " | ".join(f"{found[name]:.2f}" for name in names)
         rows.append(f"| {RUNS[run][0]:,} | {1000 * found[run]:.0f} | {ratios} |")
     where = f"Measured on {found['cores']:g} cores ({found['processor']}) with a load average of {found['load']:g}:"

@@ -57,11 +57,13 @@ class AuditTrail:
             digest = hashlib.sha256(line).hexdigest()
             whole = self._known is not None and self._known[0] == size  # what is there ends with a line of our own
             try:
-                with open(self.path, "ab+", opener=_private) as file:
+                with open(self.path, "ab+", buffering=0, opener=_private) as file:
                     if not whole:
                         file.seek(max(0, size - 1))
                         line = line if file.read() in (b"", b"\n") else b"\n" + line
-                    file.write(line + b"\n")
+                    left = line + b"\n"
+                    while left := left[file.write(left) :]:  # the disk takes no more, and the next time it says so
+                        pass
                     self._known = file.tell(), number + 1, digest
             except OSError:  # the disk is full: a part of a line would break the chain
                 self._known = None

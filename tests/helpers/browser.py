@@ -63,10 +63,10 @@ def log(chrome: webdriver.Chrome, kind: str) -> list[dict[str, Any]]:
 
 
 def requests(chrome: webdriver.Chrome) -> set[str]:
-    """The addresses the browser asked for since the last call."""
+    """The addresses that pages asked for since the last call; the browser's own page, with which it starts, is none."""
     messages = [json.loads(entry["message"])["message"] for entry in log(chrome, "performance")]
     sent = (message["params"] for message in messages if message["method"] == "Network.requestWillBeSent")
-    return {params["request"]["url"] for params in sent}
+    return {params["request"]["url"] for params in sent if not params["documentURL"].startswith("chrome")}
 
 
 def errors(chrome: webdriver.Chrome, levels: tuple[str, ...] = ("SEVERE", "WARNING")) -> list[str]:

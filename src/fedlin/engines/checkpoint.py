@@ -136,7 +136,8 @@ def write_whole(
         with open(scratch, "r+b", opener=lambda name, flags: os.open(name, flags | os.O_CREAT, mode)) as file:
             for part in [content] if isinstance(content, bytes) else content:
                 file.write(part)
-            file.truncate()
+            if os.fstat(file.fileno()).st_size > file.tell():  # it was a longer one's
+                file.truncate()
             if sync:
                 os.fsync(file.fileno())
         os.replace(scratch, target)

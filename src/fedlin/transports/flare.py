@@ -45,7 +45,7 @@ SERVER = "server"  # what FLARE calls the server of every job
 STATUS = "fedlin_status"  # what whoever sent the job may ask it
 LOG = "fedlin.log"  # in the kit's folder: what fedlin itself has to say, in all jobs
 _LOG_SIZE, _LOG_FILES = 1 << 20, 5  # bytes after which a new file is begun, and how many old ones are kept
-_CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
+CALLS = "nvflare.collab.runtime.cell_dispatcher"  # FLARE's log of them, two lines each
 _QUESTIONS = 4.0  # a second for tasks, of all sites together: there are none, since calls are pushed
 _GONE = "its process has ended, or its connection is gone"
 _NOTHING = (b"", b"")  # the reply to who may not ask, and to what cannot be answered
@@ -83,7 +83,8 @@ class FlareTransport:
         self._exchange = 0
         self._replies: dict[str, bytes] = {}  # to the present exchange, and late ones to earlier exchanges
         self._pending: set[str] = set()  # who has neither answered the present exchange nor failed in it
-        self._aborted: RunAborted | None = None
+        self._enough: Enough | None = None  # of the present exchange
+        self._ended: BaseException | None = None  # why no exchange goes on: the job is over, or `enough` failed
         self._closed = False
         for name in self._sites:
             threading.Thread(target=self._call_site, args=(name,), name=f"fedlin-{name}", daemon=True).start()
@@ -106,21 +107,19 @@ class FlareTransport:
         with self._changed:
             self._exchange += 1
             self.failures = {}
-            self._pending = set(asked)
+            self._pending, self._enough = set(asked), enough
             self._waiting = {name: _Request(self._exchange, phase, messages[name], timeout) for name in asked}
             for name in asked:
                 self._asked[name].notify()
-            while self._pending and self._aborted is None:
-                if self._replies and enough is not None and enough(self._replies):
-                    break
+            while not self._over():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     self.failures |= dict.fromkeys(self._pending, f"no answer within {timeout:g} s")
                     break
                 self._changed.wait(min(left, LOOK))
-            if self._aborted is not None:  # the job is over, and nobody will answer any more
-                raise self._aborted
-            self._waiting = {}
+            if self._ended is not None:
+                raise self._ended
+            self._waiting, self._enough = {}, None
             replies, self._replies = self._replies, {}
             return replies
 
@@ -130,6 +129,19 @@ class FlareTransport:
             self._closed = True
             for asked in self._asked.values():
                 asked.notify()
+
+    def _over(self) -> bool:
+        """Whether the present exchange has what it was for.
+
+        Asked by whoever brings a reply, so that the thread that waits is not woken for those before the last.
+        """
+        if not self._pending or self._ended is not None:
+            return True
+        try:
+            return bool(self._replies) and self._enough is not None and self._enough(self._replies)
+        except BaseException as error:
+            self._ended = error
+            return True
 
     def _call_site(self, name: str) -> None:
         """Send a site its requests, one after the other."""
@@ -142,8 +154,8 @@ class FlareTransport:
             reply, failure, begun = None, "", time.monotonic()
             try:
                 reply = self._call(name, request)
-            except RunAborted as aborted:
-                self._aborted = aborted
+            except RunAborted as aborted:  # the job is over, and nobody will answer any more
+                self._ended = aborted
             except Exception as error:
                 late = isinstance(getattr(error, "cause", None), TimeoutError)
                 failure = f"the call failed with {type(error).__name__}: {error}"
@@ -157,7 +169,8 @@ class FlareTransport:
                     self._pending.discard(name)
                     if reply is None:
                         self.failures[name] = failure
-                self._changed.notify()
+                if self._over():
+                    self._changed.notify()
 
     def _call(self, name: str, request: _Request) -> bytes:
         channel, context = self._channels[name], Context(self._key.job, name, request.phase)
@@ -216,7 +229,7 @@ class FlareServer:
     @_main
     def run(self) -> None:
         """The job's main function."""
-        logging.getLogger(_CALLS).setLevel(logging.WARNING)
+        logging.getLogger(CALLS).setLevel(logging.WARNING)
         _, kit, job = _here()
         _open_log(kit)
         _register_status(kit)

@@ -1,6 +1,6 @@
 """Who takes part in a federation, and what the server knows of each."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +65,7 @@ class Roster:
 
     def to_plain(self) -> dict[str, object]:
         """As plain values, to be saved."""
-        return {name: asdict(participant) for name, participant in self.participants.items()}
+        return {name: dict(vars(participant)) for name, participant in self.participants.items()}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Roster":

@@ -230,8 +230,8 @@ class RoundLog:
 
     def _append(self, line: LogLine) -> None:
         if self.path is not None:
-            with open(self.path, "a", encoding="utf-8", opener=private) as file:
-                file.write(json.dumps(line) + "\n")
+            with open(self.path, "ab", opener=private) as file:
+                file.write(json.dumps(line).encode() + b"\n")
 
     def columns(self, rounds: int) -> LogLine:
         """Sums and norms as arrays, and who answered; a round whose line was lost repeats the sums before."""

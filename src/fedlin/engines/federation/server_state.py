@@ -1,6 +1,7 @@
 """How far a federation has come: what the server saves after every round, and goes on from."""
 
 import json
+import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fedlin.engines.federation.roster import Roster
 from fedlin.errors import CheckpointError, DamagedError
 
 _SPARE = "server"  # what the room of a checkpoint is known by that is needed no more
-_NAME = re.compile(r"server-\d+\.ckpt")
+_NAME = re.compile(r"server-(\d{10})\.ckpt")
 RECENT = 3  # checkpoints that are kept whatever their rounds
 
 
@@ -84,29 +85,31 @@ class ServerCheckpoints:
         leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(progress.server))}
         facts = {"first": progress.first, "round": progress.round, "roster": progress.roster.to_plain()}
         arrays = {**leaves, "origin": progress.origin, "facts": np.array(json.dumps(facts))}
-        path = self.folder / f"server-{progress.round:010d}.ckpt"
+        path = self._path(progress.round)
         checkpoint.write(path, self.identity, arrays, 0o600, sync=False, reuse=_SPARE)
         self._sync.add(path)  # of a round that is lost all the same the clients have what it takes to play it again
-        paths = {_round(path): path for path in self._paths()}
-        for number in paths.keys() - kept_rounds(paths, self.pinned):
-            checkpoint.retire(paths[number], _SPARE)
+        rounds = self.rounds()
+        for number in set(rounds) - kept_rounds(rounds, self.pinned):
+            checkpoint.retire(self._path(number), _SPARE)
 
     def rounds(self) -> list[int]:
-        """The rounds of which there are checkpoints, newest first."""
-        return [_round(path) for path in self._paths()]
+        """The rounds of which there are checkpoints, newest first; a copy that somebody made is none of them."""
+        names = [] if self.folder is None else os.listdir(self.folder)
+        return sorted((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), reverse=True)
 
     def remove_after(self, number: int) -> None:
         """Forget every checkpoint of a later round."""
-        for path in self._paths():
-            if _round(path) > number:
-                path.unlink(missing_ok=True)
+        for later in self.rounds():
+            if later > number:
+                self._path(later).unlink(missing_ok=True)
 
     def read(self, latest: int | None = None) -> ServerState | None:
         """The newest checkpoint that is whole, of round `latest` at most; None if there is none at all."""
         damaged = None
-        for path in self._paths():
-            if latest is not None and _round(path) > latest:
+        for number in self.rounds():
+            if latest is not None and number > latest:
                 continue
+            path = self._path(number)
             try:
                 arrays = checkpoint.read(path, self.identity)
                 if arrays is not None:
@@ -121,10 +124,9 @@ class ServerCheckpoints:
             raise damaged
         return None
 
-    def _paths(self) -> list[Path]:
-        """Newest first; a copy that somebody made under another name is none of them."""
-        found = [] if self.folder is None else self.folder.glob("server-*.ckpt")
-        return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+    def _path(self, number: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"server-{number:010d}.ckpt"
 
     def _restore(self, arrays: dict[str, Any]) -> ServerState:
         like = self.handshake.shapes.server
@@ -132,7 +134,3 @@ class ServerCheckpoints:
         facts = json.loads(str(arrays["facts"]))
         server = jax.tree.unflatten(jax.tree.structure(like), leaves)
         return ServerState(server, arrays["origin"], facts["first"], facts["round"], Roster.from_plain(facts["roster"]))
-
-
-def _round(path: Path) -> int:
-    return int(path.stem.partition("-")[2])

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from enum import IntEnum
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -274,7 +275,7 @@ def unpack(body: Buffer, like: Message) -> Message:
     array([1., 2.])
     """
     leaves, tree = jax.tree.flatten(like)
-    sizes = [int(np.prod(leaf.shape, dtype=np.int64)) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
+    sizes = [prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves]
     if len(body) != sum(sizes):
         raise WireError(f"the message has a body of {len(body)} bytes and this phase's has {sum(sizes)}.")
     arrays, first = [], 0
