@@ -42,7 +42,7 @@ from fedlin.engines.federation.server_state import ServerCheckpoints
 from fedlin.engines.federation.site_preparation import _recipe
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
-from fedlin.transports.job_keys import Channel, JobKey
+from fedlin.transports.message_codes import Channel, JobKey
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.registrations import REGISTERED, read_registrations
 from fedlin.transports.signatures import Sender, Signer

@@ -19,7 +19,7 @@ from fedlin.deploy.flare.kits import Place, write_kits
 from fedlin.errors import WireError
 from fedlin.transports import flare
 from fedlin.transports.flare import FlareClient, FlareTransport
-from fedlin.transports.job_keys import Channel, Context, JobKey
+from fedlin.transports.message_codes import Channel, Context, JobKey
 from fedlin.transports.signatures import Sender, Signer
 
 NAMES = ("a", "b", "c")

@@ -29,7 +29,7 @@ except ModuleNotFoundError as cause:
 from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports import flare_log_lines
-from fedlin.transports.job_keys import Channel, Context, JobKey
+from fedlin.transports.message_codes import Channel, Context, JobKey
 from fedlin.transports.signatures import Signer
 from fedlin.transports.transport import LOOK, PROGRAM, Enough, Handler, by_client
 
