@@ -84,7 +84,7 @@ def status_lines(status: RunStatus, model: str, events: int = 5, *, sites: bool 
         weight = "" if row.weight is None else f"  weight {row.weight:.0%}"
         last = "" if row.last is None else f", last in round {row.last}"
         since = "" if row.since is None else f" (since {time.strftime('%H:%M:%S', time.localtime(row.since))})"
-        counts = f"counted in {row.counted} of {row.rounds} rounds{last}"
+        counts = f"counted in {row.counted} of the latest {row.rounds} rounds{last}"
         lines.append(f"  {row.name:<{width}}  {counts}{weight}  {row.state}{since}")
     lines += [f"  {event_line(event)}" for event in status.events[-events:]] if events else []
     if status.outcome is not None:

@@ -55,7 +55,7 @@ class RunView:
             "columns": [
                 "site",
                 "state",
-                "counted",
+                "of the latest rounds",
                 "last counted",
                 "last answer took",
                 "last seen",
