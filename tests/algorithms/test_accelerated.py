@@ -16,7 +16,7 @@ import reference
 from fedlin import low_rank, quantize, rand_k, top_k
 from fedlin.algorithms.compressed_scaffnew import PatternEntries, selected
 from fedlin.compressors import Compressor
-from fedlin.core import Algorithm
+from fedlin.core import Algorithm, Requirement
 from fedlin.engines.keys import draw_cohort, phase_keys, renewal_key
 from fedlin.errors import FedLinError, WireError
 from fedlin.precision import precision
@@ -271,6 +271,14 @@ def test_fedlin_newton_follows_its_equations(levels: int | None, seed: int) -> N
     assert result.gap[-1] < 1e-2 * result.gap[0]
 
 
+def test_fedlin_newton_takes_exact_gradients_of_a_noisy_problem() -> None:
+    """As its Hessians are exact: noise in one and not in the other would be no step of Newton's."""
+    exact = Regression(DRAWS[0]).problem
+    method, plan = fedlin.fedlin_newton(), fedlin.Plan(1, 0.4)
+    runs = [fedlin.simulate(method, one, plan, 5, x0=X0 / 4) for one in (exact, fedlin.problems.noisy(exact, 1.0))]
+    assert_close(runs[1].iterates, runs[0].iterates, 1e-12)
+
+
 @each_draw
 @pytest.mark.parametrize(
     ("compressor", "compress", "start"),
@@ -376,6 +384,11 @@ def test_gradskip_takes_the_gradients_of_its_plan() -> None:
     rounds = 2000
     result = fedlin.simulate(fedlin.gradskip(P), draw.problem, fedlin.Plan(SKIPPING, ETA), rounds, iterates=False)
     assert result.gradients[-1] / rounds == pytest.approx(SKIPPING.sum(), rel=0.05)
+
+
+def test_tamuna_needs_every_client_where_its_cohort_is_all_of_them() -> None:
+    needs = [Requirement.EVERY_CLIENT in fedlin.tamuna(CLIENTS, cohort, 2).requires for cohort in (FEW, CLIENTS)]
+    assert needs == [False, True]
 
 
 def test_a_column_beyond_the_pattern_is_refused() -> None:

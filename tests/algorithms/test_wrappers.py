@@ -239,6 +239,14 @@ def test_who_reads_gradients_off_the_way_refuses_other_steps() -> None:
         fedlin.client_optimizer(fedlin.fedavg(), 0.1)
 
 
+@pytest.mark.parametrize("part", ["init", "update"])
+def test_half_of_an_optimizer_is_refused(part: str) -> None:
+    half = SimpleNamespace(**{part: getattr(optax.sgd(1.0), part)})
+    for wrap in (fedlin.client_optimizer, fedlin.server_optimizer):
+        with pytest.raises(ArgumentError, match="give an optax transformation"):
+            wrap(fedlin.fedavg(), half)
+
+
 def freed(method: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
     """The method, its numbers in place, as if it did not need its own model."""
     recipe = method.recipe
