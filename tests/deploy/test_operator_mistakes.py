@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
-from fedlin.cli import app
+from federation_command import invoke, two_sites
 from fedlin.deploy.flare import processes
 from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.folder_lock import locked
-from fedlin.deploy.project import Project, create
+from fedlin.deploy.project import Project
 from fedlin.deploy.run_history import METRICS, RunHistory
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.settings import NAME, read_settings
@@ -31,15 +30,9 @@ from fedlin.engines.federation.membership import READMIT
 from fedlin.errors import DeployError
 
 
-def invoke(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["federation", *map(str, words)])
-    return done.exit_code, done.output
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    create(tmp_path / "federation", ["north", "south"], "localhost", 8002)
-    return tmp_path / "federation"
+    return two_sites(tmp_path)
 
 
 def log(folder: Path, *events: dict[str, Any]) -> Path:

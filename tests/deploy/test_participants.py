@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 from cryptography import x509
 
-from fedlin.cli import app
+from federation_command import invoke, two_sites
 from fedlin.deploy.flare.authority import Authority, make_key, write_request
 from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
 from fedlin.deploy.flare.kits import ADMIN
@@ -22,15 +21,9 @@ from fedlin.deploy.settings import NAME, read_settings
 from fedlin.errors import DeployError
 
 
-def invoke(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["federation", *map(str, words)])
-    return done.exit_code, done.output
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    create(tmp_path / "federation", ["north", "south"], "localhost", 8002)
-    return tmp_path / "federation"
+    return two_sites(tmp_path)
 
 
 def keys(folder: Path) -> set[str]:
