@@ -109,6 +109,32 @@ def test_a_run_ends_when_no_better_model_comes() -> None:
     assert (result.status, result.rounds) == ("stopped", number + 3)
 
 
+def test_a_run_ends_when_no_better_model_comes_also_after_a_restart(tmp_path: Path) -> None:
+    number, _ = best_by_hand(30, 1)
+    evaluation = Evaluation(every=1, best="error", largest=False, patience=3)
+    for rounds in (number + 2, 30):
+        result = serve(fedlin.fedlin(), Evaluating().loopback, rounds, folder=tmp_path, evaluation=evaluation)
+    assert (result.status, result.rounds) == ("stopped", number + 3)
+
+
+def test_who_is_away_is_evaluated_and_given_the_model_once_it_is_back() -> None:
+    """Where all are waited for: the best model and a run's end do not depend on who was away for a moment."""
+    evaluating, lost = Evaluating(), set[str]()
+    handlers = {name: site.handle for name, site in evaluating.sites.items()}
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        if name == "site-1" and phase in ("evaluate", "final") and phase not in lost:
+            lost.add(phase)
+            return None
+        return handlers[name](phase, payload)
+
+    result = serve(fedlin.fedlin(), Wrapped(handlers, between), 4, evaluation=Evaluation(every=2))
+    assert lost == {"evaluate", "final"}
+    assert [line["sites"].keys() for line in result.evaluations] == [{"site-0", "site-1", "site-2"}] * 2
+    (delivered,) = events(result, "delivered")
+    assert delivered["missing"] == []
+
+
 @pytest.mark.parametrize("failure", [ValueError, SystemExit])
 def test_a_site_that_cannot_or_may_not_evaluate_is_left_out_and_named(failure: type[BaseException]) -> None:
     """One without a function, one whose function fails on its data, and one with a privacy budget."""

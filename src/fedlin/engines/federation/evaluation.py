@@ -1,5 +1,6 @@
 """The clients measure the model on their own data: the mean is reported, the best model kept, and a run ended by it."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fedlin.core import Array
 from fedlin.engines import checkpoint
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.exchange import Reply
+from fedlin.engines.federation.policy import LONGEST_PAUSE
 from fedlin.engines.federation.replies import Refusal, refusal
 from fedlin.engines.federation.round_log import BestModel
 from fedlin.engines.federation.session import Session
@@ -76,6 +78,8 @@ class FederationEvaluator:
         decisive = self.central if evaluation is None else evaluation.best or self.central
         if decisive is not None and self.path is not None:
             self.best = self._read(decisive)
+        if self.best is not None and evaluation is not None:  # evaluations before a restart of the server count
+            self._fruitless = max(0, session.progress.round // evaluation.every - self.best.round // evaluation.every)
 
     def after_round(self) -> bool:
         """Evaluate if it is time; whether the run is to end."""
@@ -131,20 +135,28 @@ class FederationEvaluator:
         """Send every client the model of a run that is over: the best one, where there is one."""
         session = self.session
         x = session.progress.x if self.best is None else self.best.x
-        replies = self._send(Kind.FINAL, "final", x, 0)
+        replies = self._send(Kind.FINAL, "final", x, None if session.policy.quorum is None else 0)
         received = sorted(name for name, reply in replies.items() if reply.kind == Kind.RECEIVED)
         missing = [name for name in session.roster.active if name not in received]
         session.round_log.note("delivered", session.progress.round, clients=received, missing=missing)
 
     def _send(self, kind: Kind, route: str, x: Array, needed: int | None) -> dict[str, Reply]:
-        """Send a model to all who take part; waits for all where `needed` is None, else only briefly."""
-        session = self.session
+        """Send a model to all who take part; waits for all where `needed` is None, else only briefly.
+
+        Who is waited for and away is asked once it is back, if that is within the time that one exchange may take.
+        """
+        session, replies = self.session, dict[str, Reply]()
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))
-        reachable = session.exchange.transport.clients()
-        names = [name for name in session.roster.active if name in reachable]
-        if not names:
-            return {}
-        return session.ask(route, dict.fromkeys(names, message), needed, due=names)
+        deadline, pause = time.monotonic() + session.policy.timeout, session.policy.pause
+        while missing := [name for name in session.roster.active if name not in replies]:
+            reachable = session.exchange.transport.clients()
+            if names := [name for name in missing if name in reachable]:
+                replies |= session.ask(route, dict.fromkeys(names, message), needed, due=names)
+            if needed is not None or replies.keys() >= set(missing) or time.monotonic() > deadline:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return replies
 
     def _write(self, metric: str) -> None:
         if self.path is not None and self.best is not None:

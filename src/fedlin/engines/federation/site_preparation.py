@@ -28,7 +28,7 @@ from fedlin.engines.federation.client import Client, record_request, refusal_rep
 from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.pending import Pending
-from fedlin.engines.federation.policy import Policy
+from fedlin.engines.federation.policy import LONGEST_PAUSE, Policy
 from fedlin.engines.federation.replies import refusal
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import DataError, FederationError, WireError
@@ -141,7 +141,7 @@ def _ask_all(
     """The bodies of every site's answer; who has not answered is asked again until patience ends."""
     answers: dict[str, bytes] = {}
     damaged: dict[str, str] = {}  # why what came of a site is no answer: it may have been damaged on the way
-    deadline = time.monotonic() + policy.patience
+    deadline, pause = time.monotonic() + policy.patience, policy.pause
     while True:
         missing = [name for name in expect if name not in answers]
         reachable = [name for name in missing if name in transport.clients()]
@@ -171,7 +171,8 @@ def _ask_all(
                 f"no answer from {', '.join(missing)} within {policy.patience:g} s: start these sites."
                 + (f" {told}" if told else "")
             )
-        time.sleep(policy.pause)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 class TableClient:
