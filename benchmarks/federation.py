@@ -3,27 +3,21 @@
 Five clients, two exchanges a round. "calls" is two rounds of bare calls of the transport's engine with messages of the
 same size, in the same processes: what remains is fedlin's. Over FLARE that is all a federation does: codes that prove
 who sent a message, states and checkpoints on disk, audit trails. There bare calls are those of FLARE as it is; "quiet
-calls" are without the lines of its logs that fedlin leaves out or shortens (`fedlin/transports/flare_log_lines.py`).
-Calls and rounds are measured in turns, several times. Flower, in its simulation, has to be named: it needs an
-environment of its own (`make test-flower` makes one).
+calls" are without the lines of its logs, which cost time (`federation_flare.py`). Calls and rounds are measured in
+turns, several times. Flower, in its simulation, has to be named: it needs an environment of its own (`make test-flower`
+makes one).
 
 What was found over FLARE is kept in benchmarks/results, and stands in docs/operate.md.
 """
 
-import json
-import logging
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from shutil import which
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -35,7 +29,6 @@ import fedlin
 from benchmarks import operate_page
 from fedlin.audit import AuditTrail
 from fedlin.core import Method
-from fedlin.deploy.site_record import SiteRecorder
 from fedlin.problems.problem import Problem
 from fedlin.transports.loopback import Loopback
 from fedlin.transports.transport import Handler, Transport
@@ -44,7 +37,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 from routed import Routed, by_name
 
 CLIENTS = tuple(f"site-{number}" for number in range(5))
-FOUND = "found.json"
 _REPEATS = 3  # of everything, in turns
 _CALLS = 40  # rounds of bare calls, each time
 _LARGE_CALLS = 24  # with messages of the large run's size
@@ -182,104 +174,6 @@ def _plainly(transport: Transport) -> dict[str, float]:
         transport.close()
 
 
-def network_bytes(port: str) -> float:
-    """What the kernel has carried over the connections to a port, both ways: TLS, HTTP/2 and heartbeats included."""
-    if which("ss") is None:
-        return float("nan")
-    listed = subprocess.run(["ss", "-tinH", f"sport = :{port}"], capture_output=True, text=True, check=True)
-    return float(sum(map(int, re.findall(r"bytes_(?:sent|received):(\d+)", listed.stdout))))
-
-
-def cpu_seconds(federation: Path) -> float:
-    """What all processes of a federation on this machine have used so far."""
-    import psutil
-
-    from fedlin.deploy.flare.fork_server import MARK
-
-    used = 0.0
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(MARK, "").startswith(str(federation)):
-                used += sum(process.cpu_times()[:2])
-    return used
-
-
-def make_with_calls(name: str, folder: str, job: str) -> Handler:
-    """A site over FLARE that also answers bare calls, which come without a code."""
-    from fedlin.transports import flare_log_lines
-    from fedlin.transports.flare import FlareClient
-
-    checked = FlareClient._answer
-
-    def answer(site: Any, caller: str, phase: str, payload: bytes, code: bytes) -> tuple[bytes, bytes]:
-        # The first call of another kind still has the lines of those before.
-        (flare_log_lines.restore if phase == "calls/x" else flare_log_lines.shorten)()
-        return (payload, b"") if phase.startswith("calls/x") else checked(site, caller, phase, payload, code)
-
-    FlareClient._answer = answer  # type: ignore[method-assign, assignment]
-    own, recorder = make(name, kit=Path(folder)), SiteRecorder(Path(folder))
-
-    def recorded(phase: str, payload: bytes) -> bytes:
-        reply = own(phase, payload)
-        if not phase.startswith("calls/"):
-            recorder.enter(phase, payload, reply)
-        return reply
-
-    return recorded
-
-
-def run_server(transport: Transport, folder: str, job: str) -> None:
-    """FLARE's job: the bare calls are FLARE's own, to the whole group of sites."""
-    from nvflare.collab import collab
-
-    from fedlin.deploy.runs import conclude
-    from fedlin.transports.flare import CALLS
-
-    service = json.loads((Path(folder) / "startup" / "fed_server.json").read_text(encoding="utf-8"))
-    port = service["servers"][0]["service"]["target"].rpartition(":")[2]
-    transport.exchange("calls/first", b"-", CLIENTS, 600.0)  # the sites' programs begin with a message that is checked
-
-    def call(level: int, phase: str, payload: bytes) -> object:
-        for name in (CALLS, "nvflare.collab.api.group"):
-            logging.getLogger(name).setLevel(level)
-        return collab.clients(timeout=600.0).answer(phase, payload, b"")
-
-    found = measure(
-        transport,
-        partial(call, logging.INFO, "calls/x"),  # the level that FLARE sets
-        Deployment(
-            Path(folder) / "runs",
-            AuditTrail(Path(folder)),
-            lambda: network_bytes(port),
-            lambda: cpu_seconds(Path(folder).parent),
-            partial(
-                call, logging.WARNING, "calls/x quiet"
-            ),  # the level that fedlin sets, here and for the rounds after
-        ),
-    )
-    (Path(folder) / FOUND).write_text(json.dumps(found), encoding="utf-8")
-    conclude(Path(folder), {"status": "done"})
-
-
-def over_flare() -> dict[str, float]:
-    """A process for the server and for each site, mutual TLS."""
-    import socket
-
-    from fedlin.deploy.flare.local_federation import LocalFederation
-    from fedlin.deploy.project import create
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    with tempfile.TemporaryDirectory() as folder:
-        project = create(Path(folder) / "federation", CLIENTS, "localhost", port)
-        end = LocalFederation(project, {"server": f"{_NAME}:run_server", "client": f"{_NAME}:make_with_calls"}).run()
-        if end["status"] != "done":
-            raise RuntimeError(end["error"])
-        found: dict[str, float] = json.loads((project.server / FOUND).read_text(encoding="utf-8"))
-    return found
-
-
 def make_remembering(name: str, config: Mapping[str, Any]) -> Handler:
     """Flower makes a client for every message, so its memory is on disk."""
     return make(name, kit=Path(os.environ["FEDLIN_MEMORY"]) / name)
@@ -310,6 +204,13 @@ def over_flower() -> dict[str, float]:
         os.environ |= {"FEDLIN_MEMORY": folder, "FLWR_HOME": folder}
         run_simulation(server, clients, len(CLIENTS), backend_config=backend)
     return found
+
+
+def over_flare() -> dict[str, float]:
+    """A process for the server and for each site, mutual TLS."""
+    from benchmarks import federation_flare
+
+    return federation_flare.run()
 
 
 _NAME = "benchmarks.federation"

@@ -199,7 +199,7 @@ def lost_sender(machines: Machines) -> float:
 
 
 FAULTS: dict[str, tuple[Callable[[Machines], float], str]] = {
-    "a site's process dies": (site_process, "`join` starts it again, and the job is sent again"),
+    "a site's process dies": (site_process, "`join` starts it again, and it takes part again"),
     "a site's machine goes down": (site_machine, "start `join` again there, or let systemd do it"),
     "the server's process dies": (server_process, "`join` starts it again, and the job goes on from its checkpoint"),
     "the server's machine goes down": (server_machine, "start `join` again there, or let systemd do it"),

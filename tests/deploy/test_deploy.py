@@ -26,7 +26,7 @@ from fedlin.deploy.flare.kits import check_port
 from fedlin.deploy.flare.programs import load_client, make_client, run_server
 from fedlin.deploy.flare.remote import attend
 from fedlin.deploy.project import Project
-from fedlin.deploy.runs import STATE, outcome
+from fedlin.deploy.runs import STATE, conclude, outcome
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.settings import NAME, parse_settings, read_settings
 from fedlin.deploy.site_template import client_text, settings_text
@@ -400,6 +400,10 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
         def get_job_meta(self, job: str) -> dict[str, str]:
             return {"status": self.statuses.pop(0)}
 
+        def download_job_result(self, job: str, folder: str) -> str:
+            conclude(Path(folder), {"status": "done", "rounds": 7})
+            return folder
+
         def close(self) -> None:
             pass
 
@@ -423,7 +427,7 @@ def test_who_sends_the_job_hears_whom_it_waits_for(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("fedlin.deploy.flare.remote.check_certificate", lambda kit: None)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     said: list[str] = []
-    assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done"}
+    assert attend(Project(tmp_path, ("north", "south"), 2), said.append) == {"status": "done", "rounds": 7}
     assert said == ["waiting for the server", "waiting for south", "the job starts"]
     assert (server / NAME).read_text() == "# of this run"  # so that the server hears the sites that are waited for
 
@@ -533,7 +537,8 @@ def test_what_init_writes(tmp_path: Path) -> None:
     configs = ["config_fed_client.json", "config_fed_server.json", NAME]
     assert sent == [*(f"app/config/{name}" for name in configs), "meta.json"]
     client = json.loads((folder / "job" / "app" / "config" / "config_fed_client.json").read_text())
-    assert [part["args"] for part in client["components"]] == [{}]
+    assert [part["executor"]["args"] for part in client["executors"]] == [{}]
+    assert not client["components"]
     again = CliRunner().invoke(app, ["federation", "init", "north", "--out", str(folder)])
     assert again.exit_code == 2
     assert "is not empty" in again.output

@@ -20,13 +20,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 PROGRAM = """\
 import json, os, random, sys, threading, time
 import jax, numpy as np
+from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.streaming.stream_utils import gen_stream_id
 
 print(json.dumps({
     "arguments": sys.argv[1:], "folder": os.getcwd(), "first": sys.path[0], "name": __name__,
     "environment": dict(os.environ), "session": os.getsid(0) == os.getpid(), "umask": os.umask(0o077),
     "draws": [np.random.rand(), random.random()], "stream": gen_stream_id(), "threads": threading.active_count(),
-    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd")), "settings": CommConfigurator().config,
 }), flush=True)
 jax.numpy.ones(3).sum().block_until_ready()  # JAX starts in a forked process as in any
 if "wait" in sys.argv:
@@ -106,6 +107,21 @@ def test_a_forked_process_has_its_mark_once_it_is_known(forks: ForkServer, tmp_p
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def test_a_forked_process_reads_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which say that its port asks for certificates: not those that lie where the server was started."""
+    (tmp_path / "else" / "where").mkdir(parents=True)
+    (tmp_path / "else" / "where" / "comm_config.json").write_text('{"internal": "of another site"}', encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "else")
+    forks, folder = ForkServer({}, tmp_path / "process.log"), tmp_path / "north"
+    folder.mkdir()
+    (folder / "comm_config.json").write_text('{"internal": "its own"}', encoding="utf-8")
+    try:
+        assert launch(forks, folder, "0").wait() == 0
+    finally:
+        forks.close()
+    assert said(folder)["settings"] == {"internal": "its own"}
 
 
 def test_what_was_forked_goes_on_without_the_server_and_a_new_one_is_started(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Who belongs to a federation: added, removed, certified by requests, renewed; without starting anything."""
 
-import json
 import stat
 import tomllib
 from datetime import UTC, datetime, timedelta
@@ -106,8 +105,7 @@ def test_a_site_is_added_and_removed(folder: Path) -> None:
     assert (folder / NAME).read_text().startswith("# ours\n")
     sent = tomllib.loads((folder / "job" / "app" / "config" / NAME).read_text())
     assert set(sent["sites"]) == {"north", "south", "west"}
-    meta = json.loads((folder / "job" / "meta.json").read_text())
-    assert meta["min_clients"] == 3
+    assert Project.read(folder).needed == 3
     assert invoke("remove", "south", folder)[0] == 0
     assert read_settings(folder).sites == ("north", "west")
     assert "# ours" in (folder / NAME).read_text()

@@ -47,7 +47,9 @@ def test_a_federation_lives(tmp_path: Path) -> None:
             machines.settle()
             print(f"{fault}: {make(machines):.1f} s", flush=True)
         machines.settle()
-        assert "south is back: the job is sent again" in screen(machines, "start-federation")
+        assert "south takes part again" in screen(machines, "start-federation")
+        jobs = list((machines.project.server / "jobs").iterdir())
+        assert len(jobs) == 3  # the first, and one for each time that the server was away: not for a site's
         assert_bits(machines, tmp_path / "undisturbed")
         assert_stops_and_goes_on(machines)
         assert_another_run_follows(machines, tmp_path)

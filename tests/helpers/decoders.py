@@ -44,7 +44,6 @@ from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
 from fedlin.transports.message_codes import Channel, JobKey
 from fedlin.transports.message_limit import LIMIT, read_limit
-from fedlin.transports.registrations import REGISTERED, read_registrations
 from fedlin.transports.signatures import Sender, Signer
 
 CORPUS = Path(__file__).with_name("corpus.json")
@@ -146,7 +145,7 @@ class _NoOne(Signer):
         return b""
 
 
-_OWN_KEY = JobKey(_NoOne(), "job")
+_OWN_KEY = JobKey(_NoOne(), "job", "site")
 
 
 def introduction(data: bytes) -> object:
@@ -199,7 +198,6 @@ TARGETS: dict[str, Callable[[bytes], object]] = {
     "model": file_target(f"runs/a/{MODEL}", lambda place: former_model(place, "a")),
     "name": file_target("startup/fed_client.json", site_name),
     "secret": file_target("secret", lambda place: secret_words(None, fedlin.fedavg(), place, central=False)),
-    "registered": file_target(REGISTERED, read_registrations),
     "message limit": file_target(LIMIT, read_limit),
     "introduction": introduction,
 }

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -11,19 +12,29 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
+    STREAM_ERROR_TOPIC,
     StreamDataType,
     StreamHeaderKey,
 )
-from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
+from nvflare.private.defs import CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
 from fedlin.transports.flare_filter import _Filter
 from fedlin.transports.message_limit import write_limit
 
 HOST, ADMIN = "fl.example.org", "admin@fedlin.local"
-STREAM: dict[str, Any] = {"CHANNEL": STREAM_CHANNEL, "TOPIC": STREAM_DATA_TOPIC}  # where FLARE sends parts
+SESSION = f"_admin_{uuid4()}"  # what FLARE calls a process of its users
+SENT: dict[str, Any] = {"CHANNEL": "fedlin", "TOPIC": "ready"}  # what every site's process of a job sends
+LONG: dict[str, Any] = {"INNER_CHANNEL": "return_only", "INNER_TOPIC": "fedlin:answer"}  # and a long answer of it
+STREAM: dict[str, Any] = {"CHANNEL": STREAM_CHANNEL, "TOPIC": STREAM_DATA_TOPIC, **LONG}  # where FLARE sends parts
+ACK: dict[str, Any] = {"CHANNEL": STREAM_CHANNEL, "TOPIC": STREAM_ACK_TOPIC}
+ERROR: dict[str, Any] = {"CHANNEL": STREAM_CHANNEL, "TOPIC": STREAM_ERROR_TOPIC}
+BEAT: dict[str, Any] = {"CHANNEL": "task", "TOPIC": "heart_beat"}  # what every site's own process sends
+SITE, JOB = ("south", "server"), ("south.job", "server.job")
+SITE_TO_JOB, JOB_TO_SITE = ("south", "server.job"), ("south.job", "server")
 
 
 def message(sender: str, origin: str, destination: str, length: int = 0, **headers: Any) -> Message:
@@ -32,7 +43,9 @@ def message(sender: str, origin: str, destination: str, length: int = 0, **heade
     made.set_prop(MessagePropKey.COMMON_NAME, sender)
     made.set_header(MessageHeaderKey.MSG_TYPE, MessageType.REQ)
     for name, value in headers.items():
-        made.set_header(getattr(MessageHeaderKey, name, None) or getattr(StreamHeaderKey, name), value)
+        of_stream = name.removeprefix("INNER_")  # a message and a stream both have a channel and a topic
+        key = None if name != of_stream else getattr(MessageHeaderKey, name, None)
+        made.set_header(key or getattr(StreamHeaderKey, of_stream), value)
     return made
 
 
@@ -63,50 +76,201 @@ def filtered(tmp_path: Path) -> Filtered:
 
 
 def test_a_site_reaches_the_server_in_its_own_name(filtered: Filtered) -> None:
-    assert filtered.passes("south", "south", "server")
-    assert filtered.passes("south", "south.job", "server.job")
-    assert filtered.passes(HOST, "server.job", "north.job")
-    assert not filtered.passes("south", "south.job", "north.job")
-    assert not filtered.passes("south", "server.job", "north.job")
-    assert not filtered.passes("south", "north.job", "server.job")
-    assert not filtered.passes("south", "server", "server.job")
-    assert not filtered.passes("south", "south", "server", CHANNEL="_net_manager")
+    assert filtered.passes("south", *SITE, **BEAT)
+    assert filtered.passes("south", *JOB, **SENT)
+    assert filtered.passes(HOST, "server.job", "north.job", **SENT)
+    assert not filtered.passes("south", "south.job", "north.job", **SENT)
+    assert not filtered.passes("south", "server.job", "north.job", **SENT)
+    assert not filtered.passes("south", "north.job", "server.job", **SENT)
+    assert not filtered.passes("south", "server", "server.job", **SENT)
+    assert not filtered.passes("south", "south.job", "server.other", **SENT)
     assert filtered.reasons() == [
         "it is for north.job, and sites reach the server alone",
         "it is for north.job in the name of server.job, and sites reach the server alone",
         "it is in the name of north.job",
         "it is in the name of server",
-        "it is a command to FLARE's process server",
+        "it is from south.job for server.other, between which nothing is sent",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "channel", "topic"),
+    [
+        *((SITE, "task", topic) for topic in ("challenge", "register", "heart_beat", "quit", "report_job_failure")),
+        (SITE, "cellnet.channel", "bye"),
+        (JOB_TO_SITE, "cellnet.channel", "bye"),
+        (JOB, "fedlin", "ready"),
+    ],
+)
+def test_what_sites_send_passes(filtered: Filtered, ends: tuple[str, str], channel: str, topic: str) -> None:
+    assert filtered.passes("south", *ends, CHANNEL=channel, TOPIC=topic)
+
+
+@pytest.mark.parametrize(
+    ("ends", "channel", "topic"),
+    [
+        (SITE, "_net_manager", "stop_cell"),
+        (SITE, "task", "submit_result"),
+        (SITE, "task", "Register"),
+        (SITE, "server_command", "get_task"),
+        *((SITE, "server_parent_listener", topic) for topic in ("get_clients", "update_run_status", "heartbeat")),
+        (SITE, "hci_channel", "command"),
+        (SITE, "cellnet.channel", "bulk"),
+        (SITE, "credential_manager", "key_exchange"),
+        (SITE, "fedlin", "ready"),
+        (JOB_TO_SITE, "task", "heart_beat"),
+        (SITE_TO_JOB, "fedlin", "ready"),
+        (SITE_TO_JOB, "server_command", "abort"),
+        *((JOB, "server_command", topic) for topic in ("abort", "submit_update", "handle_dead_job", "*", "get_task")),
+        (JOB, "aux_communication", "fed.event"),
+        (JOB, "cellnet.channel", "bulk"),
+        (JOB, "download_service__", "download_service__download"),
+        (JOB, "fedlin", "ended"),
+        (JOB, "fedlin", "fetch"),
+        (JOB, "FEDLIN", "ready"),
+        (JOB, "fedlin:ready", ""),
+        (JOB, None, None),
+        (JOB, ["fedlin"], {"ready": 1}),
+        (JOB, b"fedlin", b"ready"),
+    ],
+)
+def test_what_no_site_sends_is_dropped(filtered: Filtered, ends: tuple[str, str], channel: Any, topic: Any) -> None:
+    assert not filtered.passes("south", *ends, CHANNEL=channel, TOPIC=topic)
+    assert filtered.reasons() == [f"it is {channel}:{topic} for {ends[1]}, which no site sends"]
+
+
+@pytest.mark.parametrize("kind", ["REQ", "request", None, 1, ["req"], {"req": 1}, b"req"], ids=repr)
+def test_what_is_neither_request_nor_reply_is_dropped(filtered: Filtered, kind: Any) -> None:
+    assert not filtered.passes("south", *JOB, **SENT, MSG_TYPE=kind)
+    assert filtered.reasons() == ["it is fedlin:ready for server.job, which no site sends"]
+
+
+def test_replies_pass_to_whoever_waits_for_them(filtered: Filtered) -> None:
+    """FLARE gives to nobody else what says that it is a reply, whatever channel and topic it says."""
+    assert filtered.passes("south", *SITE, MSG_TYPE=MessageType.REPLY, CHANNEL="admin", TOPIC="admin")
+    assert filtered.passes("south", *JOB, MSG_TYPE=MessageType.REPLY, CHANNEL="fedlin", TOPIC="answer")
+    assert not filtered.passes("south", "south.job", "north.job", MSG_TYPE=MessageType.REPLY)
+    assert not filtered.passes("south", "north.job", "server.job", MSG_TYPE=MessageType.REPLY)
+
+
+def test_a_site_tells_only_of_its_own_processes_that_they_cannot_be_reached(filtered: Filtered) -> None:
+    def tells(request: Any) -> bool:
+        return filtered.passes("south", *SITE_TO_JOB, MSG_TYPE=MessageType.RETURN, ORIGINAL_HEADERS=request)
+
+    assert tells({MessageHeaderKey.DESTINATION: "south.job"})
+    for request in ({MessageHeaderKey.DESTINATION: "north.job"}, {MessageHeaderKey.DESTINATION: 1}, {}, None, "south"):
+        assert not tells(request)
+    assert filtered.reasons() == ["it says that a message to somebody else could not be delivered"]
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic"),
+    [
+        ("server_command", "get_task"),
+        ("aux_communication", "__sync_runner__"),
+        ("aux_communication", "__job_heartbeat__"),
+        ("return_only", "fedlin:answer"),
+        ("return_only", "fedlin:fetch"),
+    ],
+)
+def test_what_sites_stream_passes(filtered: Filtered, channel: str, topic: str) -> None:
+    part = {**STREAM, "INNER_CHANNEL": channel, "INNER_TOPIC": topic, "STREAM_ID": 7, "SEQUENCE": 0}
+    assert filtered.passes("south", *JOB, DATA_TYPE=StreamDataType.FINAL, **part)
+    for ends in (SITE, SITE_TO_JOB, JOB_TO_SITE):
+        assert not filtered.passes("south", *ends, DATA_TYPE=StreamDataType.FINAL, **part)
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic"),
+    [
+        ("server_command", "abort"),
+        ("server_command", "submit_update"),
+        ("aux_communication", "fed.event"),
+        ("aux_communication", "__task_check__"),
+        ("fedlin", "ready"),
+        ("return_only", "reply"),
+        ("return_only:fedlin", "answer"),
+        (STREAM_CHANNEL, STREAM_DATA_TOPIC),
+        (None, None),
+        (["server_command"], "get_task"),
+        ("server_command", {"get_task": 1}),
+    ],
+)
+def test_what_no_site_streams_is_dropped(filtered: Filtered, channel: Any, topic: Any) -> None:
+    part = {**STREAM, "INNER_CHANNEL": channel, "INNER_TOPIC": topic, "STREAM_ID": 7, "SEQUENCE": 0}
+    for kind in (StreamDataType.FINAL, StreamDataType.CHUNK, StreamDataType.ERROR):
+        assert not filtered.passes("south", *JOB, DATA_TYPE=kind, **part)
+    assert filtered.reasons() == [f"it is {channel}:{topic} for server.job, which no site sends"]
+
+
+def test_receipts_of_streams_pass(filtered: Filtered) -> None:
+    acknowledged = {**ACK, "STREAM_ID": 7, "DATA_TYPE": StreamDataType.ACK}
+    assert filtered.passes("south", *JOB, **acknowledged)
+    for ends in (SITE, SITE_TO_JOB, JOB_TO_SITE):
+        assert not filtered.passes("south", *ends, **acknowledged)
+    for topic in ("sm__CERT", "sm__ack", None, ["sm__ACK"]):
+        assert not filtered.passes("south", *JOB, **{**acknowledged, "TOPIC": topic})
+
+
+@pytest.mark.parametrize("kind", [ACK, ERROR], ids=["acknowledgement", "error"])
+def test_no_error_of_a_stream_ends_the_server_s_process(filtered: Filtered, kind: dict[str, Any]) -> None:
+    """FLARE ends it where a site says that what it was sent is too large."""
+    error = {**kind, "STREAM_ID": 7, "DATA_TYPE": StreamDataType.ERROR, "ERROR_MSG": "no more"}
+    harmless: list[Any] = [None, "StreamError", "StreamTargetUnreachable", "StreamCancelled"]
+    for name in [*harmless, "BlobSizeError", ["BlobSizeError"], {}, 1]:
+        assert filtered.passes("south", *JOB, **error, ERROR_TYPE=name) == (name in harmless)
+    assert (
+        "it says that a stream ended with BlobSizeError, at which the server's process ends too" in filtered.reasons()
+    )
+
+
+def test_a_site_tells_only_of_streams_to_itself_that_they_have_ended(filtered: Filtered) -> None:
+    error = {**ERROR, "STREAM_ID": 7, "ERROR_TYPE": "StreamTargetUnreachable", "ERROR_MSG": "no path"}
+    assert filtered.passes("south", *SITE_TO_JOB, **error, FAILED_DESTINATION="south.job")
+    assert not filtered.passes("south", *SITE_TO_JOB, **error, FAILED_DESTINATION="north.job")
+    assert not filtered.passes("south", *SITE_TO_JOB, **error, FAILED_DESTINATION=["south"])
+
+
+@pytest.mark.parametrize("kind", [MessageType.REQ, MessageType.REPLY])
+def test_a_site_leads_the_server_to_no_other_address(filtered: Filtered, kind: str) -> None:
+    """Where the server's process of the job would connect to, past this filter."""
+    assert not filtered.passes("south", *JOB, **SENT, MSG_TYPE=kind, CONN_URL="tcp://127.0.0.1:4711")
+    assert filtered.reasons() == ["it asks the server to connect to another address"]
+
+
+@pytest.mark.parametrize("name", [None, 1, ["south"], {"south": 1}, b"south.job", "", "south.job.more"], ids=repr)
+def test_names_that_are_none_are_refused(filtered: Filtered, name: Any) -> None:
+    assert not filtered.passes("south", name, "server.job", **SENT)
+    assert not filtered.passes("south", "south.job", name, **SENT)
 
 
 def test_a_former_site_is_not_heard(filtered: Filtered) -> None:
     """Its certificate is as good as ever; nor is one heard that the authority signed for nobody."""
-    assert filtered.passes("south", "south", "server")
+    assert filtered.passes("south", *SITE, **BEAT)
     filtered.set_sites("north")
-    assert not filtered.passes("south", "south", "server")
-    assert filtered.passes("north", "north", "server")
-    assert not filtered.passes("west", "west", "server")
+    assert not filtered.passes("south", *SITE, **BEAT)
+    assert filtered.passes("north", "north", "server", **BEAT)
+    assert not filtered.passes("west", "west", "server", **BEAT)
     assert filtered.reasons() == ["it is not a site of this federation"] * 2
     filtered.set_sites("north", "south", "west")
-    assert filtered.passes("south", "south", "server")
+    assert filtered.passes("south", *SITE, **BEAT)
 
 
 def test_settings_that_cannot_be_read_change_nothing(filtered: Filtered) -> None:
     """Somebody may edit the server's copy while a run goes on."""
-    assert filtered.passes("south", "south", "server")
+    assert filtered.passes("south", *SITE, **BEAT)
     (filtered.kit / "federation.toml").write_text("[broken")
-    assert filtered.passes("south", "south", "server")
-    assert not filtered.passes("west", "west", "server")
+    assert filtered.passes("south", *SITE, **BEAT)
+    assert not filtered.passes("west", "west", "server", **BEAT)
     filtered.set_sites("north")
-    assert not filtered.passes("south", "south", "server")
+    assert not filtered.passes("south", *SITE, **BEAT)
 
 
 def test_two_machines_under_one_name_are_told(filtered: Filtered) -> None:
     """Somebody copied a site's folder: both are alive, and FLARE believes the one that came last."""
 
     def alive(token: str) -> None:
-        made = message("south", "south", "server", TOPIC=CellChannelTopic.HEART_BEAT)
+        made = message("south", *SITE, **BEAT)
         made.set_header(CellMessageHeaderKeys.TOKEN, token)
         assert filtered.filter.check(made) is None
 
@@ -121,22 +285,46 @@ def test_two_machines_under_one_name_are_told(filtered: Filtered) -> None:
 
 
 def test_the_admin_reaches_the_server_and_no_site(filtered: Filtered) -> None:
-    assert filtered.passes(ADMIN, "a1b2", "server")
-    assert filtered.passes(ADMIN, "a1b2", "server", 10**6)  # a job may be long
-    assert not filtered.passes(ADMIN, "a1b2", "north")
-    assert not filtered.passes(ADMIN, "server", "server.job")
-    assert not filtered.passes(ADMIN, "a1b2", "server", CHANNEL="_net_manager")
+    bye = {"CHANNEL": "cellnet.channel", "TOPIC": "bye"}
+    assert filtered.passes(ADMIN, SESSION, "server", **bye)
+    assert not filtered.passes(ADMIN, SESSION, "north", **bye)
+    assert not filtered.passes(ADMIN, SESSION, "server.job", **bye)
+    for name in ("server", "north", "north.job", "a1b2", f"{SESSION}.job", ADMIN):
+        assert not filtered.passes(ADMIN, name, "server", **bye)
+        assert not filtered.passes(ADMIN, name, "server.job", **SENT)
+    assert filtered.reasons()[:3] == [
+        "it is for north, and users reach the server alone",
+        f"it is from {SESSION} for server.job, between which nothing is sent",
+        "it is in the name of server",
+    ]
+
+
+def test_what_flare_s_users_send_passes(filtered: Filtered) -> None:
+    sent = [("task", "challenge"), ("task", "register"), ("cellnet.channel", "bye")]
+    streamed = [
+        ("hci_channel", "command"),
+        ("aux_communication", "ObjectStreamer.Request"),
+        ("aux_communication", "ObjectStreamer.Abort"),
+        ("download_service__", "download_service__download"),
+    ]
+    other = [("task", "heart_beat"), ("server_parent_listener", "heartbeat"), ("_net_manager", "stop_cell")]
+    for channel, topic in sent + streamed + other:
+        assert filtered.passes(ADMIN, SESSION, "server", CHANNEL=channel, TOPIC=topic) == ((channel, topic) in sent)
+        part = {**STREAM, "INNER_CHANNEL": channel, "INNER_TOPIC": topic}
+        # a job may be long
+        assert filtered.passes(ADMIN, SESSION, "server", 10**6, **part) == ((channel, topic) in streamed)
+    assert filtered.passes(ADMIN, SESSION, "server", **ACK)
 
 
 def test_what_is_too_long_is_dropped_part_by_part(filtered: Filtered) -> None:
     """What it says of its length, or what has come of it, whichever is more."""
     long = 2 << 20
-    assert not filtered.passes("south", "south.job", "server.job", long)
+    assert not filtered.passes("south", *JOB, long, **SENT)
     chunk = {"STREAM_ID": 7, "DATA_TYPE": StreamDataType.CHUNK, **STREAM}
     assert not filtered.passes("south", "south.job", "server.job", 10, SIZE=long, SEQUENCE=0, **chunk)
     assert filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=0, **chunk)
     assert not filtered.passes("north", "north.job", "server.job", 1 << 20, SIZE=0, SEQUENCE=1, **chunk)
-    assert filtered.passes("north", "north.job", "server.job", 10, DATA_TYPE=StreamDataType.ACK, STREAM_ID=7)
+    assert filtered.passes("north", "north.job", "server.job", 10, **ACK, DATA_TYPE=StreamDataType.ACK, STREAM_ID=7)
     for number in (None, "1", -1):
         assert not filtered.passes("north", "north.job", "server.job", 10, SEQUENCE=number, **chunk)
 
@@ -179,7 +367,7 @@ def test_only_what_a_receiver_gets_is_a_part_of_its_message(filtered: Filtered) 
 def test_every_process_of_a_site_counts_its_messages_by_itself(filtered: Filtered) -> None:
     """And a part that comes again once the message is whole is dropped without a word."""
     chunk: dict[str, Any] = {"STREAM_ID": 7, "SEQUENCE": 0, "DATA_TYPE": StreamDataType.FINAL, **STREAM}
-    assert filtered.passes("south", "south", "server", 10, **chunk)
+    assert filtered.passes("south", "south.other", "server.other", 10, **chunk)
     assert filtered.passes("south", "south.job", "server.job", 10, **chunk)
     assert not filtered.passes("south", "south.job", "server.job", 10, **chunk)
     assert not (filtered.kit / "audit.jsonl").exists()

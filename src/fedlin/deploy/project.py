@@ -78,7 +78,7 @@ class Project:
         """The federation in a folder, with its job made ready; `run` and `after` go before those of its settings."""
         project, files = cls._parse(folder, {"name": run, "after": after})
         with private_files():
-            write_job(project.job, len(project.sites), project.needed, files)
+            write_job(project.job, len(project.sites), files)
         return project
 
     @classmethod

@@ -3,9 +3,9 @@
 All connections of a federation end at the server, which passes messages on by the names in their headers. FLARE lets a
 site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
 this filter a message is dropped unless the certificate of the connection it came on allows it: a site's message has to
-be for the server, in the site's own name, no longer than the run needs, and no command of FLARE's network manager; who
-is not a site in the server's settings, be it that it was one, is not heard at all. The settings are those of the latest
-run.
+be for the server, in the site's own name, no longer than the run needs, and one of those that sites send
+(`flare_permissions.py`); who is not a site in the server's settings, be it that it was one, is not heard at all. The
+settings are those of the latest run.
 """
 
 import logging
@@ -28,14 +28,11 @@ from nvflare.fuel.f3.streaming.stream_const import (
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
 from fedlin.audit import AuditTrail
-from fedlin.checks import printable
+from fedlin.transports.flare_messages import SERVER
+from fedlin.transports.flare_permissions import refusal
 from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
-from fedlin.transports.registrations import record_registration
 
-_SERVER = "server"  # what FLARE calls the server in the names of its processes, whatever its certificate says
-_COMMANDS = "_net_manager"  # the channel on which FLARE's processes receive commands to stop or to report on themselves
 _MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
-_NAME = 80  # characters of a name that a sender chose
 _TOKENS = 4  # of a name that are remembered
 _STREAM = f"{STREAM_CHANNEL}:{STREAM_DATA_TOPIC}"  # where FLARE's processes wait for parts of messages
 _PARTS = (StreamDataType.CHUNK, StreamDataType.FINAL)
@@ -43,17 +40,14 @@ _log = logging.getLogger(__name__)
 
 
 class SiteFilter(FLComponent):  # type: ignore[misc] # FLARE has no types
-    """Installs the filter when the server starts, and writes down when a site's process registers."""
+    """Installs the filter when the server starts."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """FLARE's hook."""
         if event_type == EventType.SYSTEM_START:
             core = fl_ctx.get_engine().get_cell().core_cell
-            host = core.identity_resolver.resolve(_SERVER)
+            host = core.identity_resolver.resolve(SERVER)
             core.add_incoming_filter("*", "*", _Filter(host, _kit(fl_ctx) / "federation.toml").check)
-        elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
-            name = fl_ctx.get_peer_context().get_identity_name()
-            record_registration(_kit(fl_ctx), str(name))
 
 
 def _kit(fl_ctx: Any) -> Path:
@@ -96,15 +90,8 @@ class _Filter:
         if sender == self.host:
             return None
         header = message.get_header
-        request = header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ
         sites = self.sites()
-        reason = refusal(
-            sender,
-            "@" not in sender if sites is None else sender in sites,
-            printable(str(header(MessageHeaderKey.ORIGIN)), _NAME),
-            printable(str(header(MessageHeaderKey.DESTINATION)), _NAME),
-            request and header(MessageHeaderKey.CHANNEL) == _COMMANDS,
-        )
+        reason = refusal(sender, "@" not in sender if sites is None else sender in sites, message)
         if reason is None and "@" not in sender:
             reason = self._too_long(sender, message)
         if reason is None:
@@ -185,25 +172,3 @@ def _is_part(message: Message) -> bool:
     if place != _STREAM or header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return False
     return not header(StreamHeaderKey.ERROR_MSG)  # with which a sender says that it gives the rest up
-
-
-def refusal(sender: str, site: bool, origin: str, destination: str, command: bool) -> str | None:
-    """Why a message of this sender may not go on; None where it may.
-
-    >>> refusal("south", True, "south.job", "server.job", command=False)
-    >>> refusal("south", True, "south.job", "north.job", command=False)
-    'it is for north.job, and sites reach the server alone'
-    >>> refusal("south", True, "server.job", "server", command=False)
-    'it is in the name of server.job'
-    """
-    family = origin.partition(".")[0]
-    if command:
-        return f"it is a command to FLARE's process {destination}"
-    if destination.partition(".")[0] != _SERVER:
-        forged = "" if family == sender else f" in the name of {origin}"
-        return f"it is for {destination}{forged}, and sites reach the server alone"
-    if site:
-        return None if family == sender else f"it is in the name of {origin}"
-    if "@" in sender:  # FLARE's users, who have names of their own in every session
-        return None if family != _SERVER else f"it is in the name of {origin}"
-    return "it is not a site of this federation"

@@ -5,10 +5,10 @@ runs software of its own can write. So server and site agree on keys once a job,
 under them that covers the job, the site, the phase and the bytes: it is accepted from the server of the federation
 alone, by the site it was meant for, in the job it was sent in. A reply also covers the code of its request.
 
-The keys are agreed on by X25519 between key pairs that are made for the job and never written down; each participant's
-certificate vouches for its own in its `introduction`, which holds nothing secret. The code is AES-256-GCM's over bytes
-that are authenticated and not encrypted (GMAC): TLS encrypts them, and a signature would cost more than all else that
-is done for a message, be it small or large.
+The keys are agreed on by X25519 between key pairs that are made for one site in one job and never written down; each
+participant's certificate vouches for its own in its `introduction`, which holds nothing secret. The code is
+AES-256-GCM's over bytes that are authenticated and not encrypted (GMAC): TLS encrypts them, and a signature would cost
+more than all else that is done for a message, be it small or large.
 """
 
 import json
@@ -42,13 +42,14 @@ class Context(NamedTuple):
 
 
 class JobKey:
-    """One participant's key pair of one job, which its certificate vouches for in the `introduction`."""
+    """One participant's key pair for a site's messages in a job; its certificate vouches for it in `introduction`."""
 
-    def __init__(self, signer: Signer, job: str) -> None:
+    def __init__(self, signer: Signer, job: str, site: str) -> None:
         self.job = job
+        self.site = site
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
-        voucher = signer.sign(_vouch(job, self.public))
+        voucher = signer.sign(_vouch(job, site, self.public))
         self.introduction = json.dumps([signer.certificate.decode(), self.public.hex(), voucher.hex()]).encode()
 
     def agree(self, public: bytes) -> bytes:
@@ -87,10 +88,14 @@ class Channel:
             raise WireError(f"what {self.name} sent is no introduction.") from cause
         sender = Sender(self._root, self.name)
         sender.introduce(encoded)
-        if not sender.signed(_vouch(self._own.job, public), signature):
-            raise WireError(f"the certificate of {self.name} does not vouch for its key of this job.")
+        if not sender.signed(_vouch(self._own.job, self._own.site, public), signature):
+            raise WireError(f"the certificate of {self.name} does not vouch for its key of this job and site.")
         mine, job = self._own.public, self._own.job
         self._keys = AESGCM(_derive(secret, job, mine, public)), AESGCM(_derive(secret, job, public, mine))
+
+    def close(self) -> None:
+        """Have the other one introduce itself again, which may have other keys by now."""
+        self._keys = None
 
     def code(self, context: Context, message: bytes) -> bytes:
         """What proves to the other one that this side sent a message."""
@@ -114,9 +119,9 @@ class Channel:
         return self._keys
 
 
-def _vouch(job: str, public: bytes) -> bytes:
-    """What a certificate's key signs for a job's key; no other statement begins like it."""
-    return json.dumps(["key for the codes of a job", job]).encode() + b"\0" + public
+def _vouch(job: str, site: str, public: bytes) -> bytes:
+    """What a certificate's key signs for a key of a job and site; no other statement begins like it."""
+    return json.dumps(["key for the codes of a job", job, site]).encode() + b"\0" + public
 
 
 def _derive(secret: bytes, job: str, sender: bytes, receiver: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 Handler = Callable[[str, bytes], bytes]  # (phase, payload) -> reply, called for every message, one at a time
 LOOK = 0.05  # seconds
+GONE = "its process has ended, or its connection is gone"
 PROGRAM = "FEDLIN_PROGRAM"  # the variable that names what a process of a federation runs, as module:function
 PREFIX = 64  # bytes at the beginning of a message that are its own; what follows may be the same in many
 TAIL = 1 << 12  # bytes at the end of a message, within which a part of it may end whose digest is asked for too

@@ -1,12 +1,10 @@
 """Sends the job to a federation and sends it again after a crash, until the run is over.
 
-FLARE ends a job when a site dies and does not take a restarted site back into one, nor does it resume a job of a server
-that was killed. The state of a run is therefore ours: the server's and each site's folder hold it, and a job sent again
-goes on from there.
+FLARE does not resume a job whose server was killed. The state of a run is therefore ours: the server's and each site's
+folder hold it, and a job sent again goes on from there. Sites come and go while a job runs (`flare_rejoin.py`).
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import redirect_stdout, suppress
@@ -23,8 +21,6 @@ from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.settings import NAME
 from fedlin.errors import FedLinError
 
-GRACE = 60.0  # seconds in which a site that was away may come back before a job goes on without it
-RECENT = 10.0  # seconds in which a site that is connected has been heard of, several times over
 STATUS = "fedlin_status"  # what a running job is asked
 LONGEST = 60.0  # seconds one call of FLARE's may take
 T = TypeVar("T")
@@ -74,8 +70,6 @@ class Driver:
         self.other: str | None = None  # a job that runs with other settings than these
         self._session: Any = None
         self._job_id: str | None = None
-        self._idle = time.monotonic()  # since when no job runs
-        self._sent = self._idle  # when the latest job was
 
     def advance(self) -> bool:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
@@ -87,7 +81,7 @@ class Driver:
                 if not status.startswith("FINISHED"):
                     return True
                 self.outcome = self._outcome(session, self._job_id)
-                self._job_id, self.ended, self._idle = None, status, time.monotonic()
+                self._job_id, self.ended = None, status
                 return False
             if self._adopt():
                 return True
@@ -95,7 +89,6 @@ class Driver:
             present = self.present()
             if self._enough(present):
                 self._job_id = bounded(lambda: session.submit_job(str(self.job)))
-                self._sent = time.monotonic()
                 self.submissions += 1
                 return True
             self.awaited = ", ".join(sorted(self.sites - present))
@@ -141,24 +134,9 @@ class Driver:
         clients: list[Any] = bounded(self.session().get_system_info).client_info
         return clients
 
-    def returned(self, silent: set[str]) -> set[str]:
-        """Of the sites that do not answer in the running job, those whose machines do: they were started again."""
-        if not silent or time.monotonic() - self._sent < GRACE:  # a job is given its time
-            return set()
-        try:
-            heard = {client.name: float(client.last_connect_time) for client in self._clients()}
-        except Exception:
-            self.forget()
-            return set()
-        now = max(heard.values(), default=0.0)  # by the server's clock
-        return {name for name in silent & self.sites if heard.get(name, 0.0) > now - RECENT}
-
     def _enough(self, present: set[str]) -> bool:
-        """All sites, since a running job takes no site in; fewer once a run has begun and the others had their time."""
-        if present >= self.sites:
-            return True
-        waited = self.submissions > 0 and time.monotonic() - self._idle > GRACE
-        return waited and len(present & self.sites) >= self.needed
+        """All sites, since a run begins with them; once it has begun, as many as its rounds need."""
+        return len(present & self.sites) >= (self.needed if self.submissions else len(self.sites))
 
     def ask(self, data: dict[str, Any]) -> dict[str, Any] | None:
         """What the running job says of itself; None where none answers."""
@@ -174,18 +152,9 @@ class Driver:
             return None
         return None
 
-    def resubmit(self) -> None:
-        """End the job, since a site has come back and a running job does not take it in."""
-        if self._session is not None and self._job_id is not None:
-            try:
-                bounded(partial(self._session.abort_job, self._job_id))
-            except Exception:
-                self.forget()
-
     def forget(self) -> None:
         """The server has gone, and with it the session and the job."""
-        if self._job_id is not None:
-            self._job_id, self._idle = None, time.monotonic()
+        self._job_id = None
         if self._session is not None:
             session, self._session = self._session, None
             with suppress(Exception):

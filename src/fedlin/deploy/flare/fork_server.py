@@ -35,11 +35,10 @@ _STREAMS = "sid_base"  # where FLARE keeps the number of its first stream
 _NEEDED = (
     "nvflare.app_common.executors.client_api_executor",
     "nvflare.app_common.job_launcher.client_process_launcher",
-    "nvflare.collab.runtime.executor",
     "nvflare.private.fed.app.client.client_train",
     "nvflare.private.fed.app.client.worker_process",
     "fedlin.deploy.flare.programs",
-    "fedlin.transports.flare",
+    "fedlin.transports.flare_site",
 )
 
 
@@ -204,6 +203,14 @@ def _draw_anew() -> None:
     setattr(streams, _STREAMS, int(time.time() * 1e6))
 
 
+def _load_drivers() -> None:
+    """Load what FLARE sends by, without any site's settings: each process reads those of its own folder."""
+    settings = import_module("nvflare.fuel.f3.comm_config").CommConfigurator
+    settings._config_loaded = True  # or FLARE would take the first it finds in any folder below this one
+    import_module("nvflare.fuel.f3.communicator").load_comm_drivers()
+    settings.reset()
+
+
 def _mark(value: str) -> None:
     """Write a mark where others read a process's environment: in the memory that it began with."""
     libc = ctypes.CDLL(None)
@@ -228,7 +235,7 @@ def main(number: int, place: str) -> None:
     start_program.leave_out()
     for module in _NEEDED:
         import_module(module)
-    import_module("nvflare.fuel.f3.communicator").load_comm_drivers()
+    _load_drivers()
     gc.freeze()  # what a collection looks at it writes to, and memory that is written to is shared no more
     with socket.socket(fileno=number) as listener:
         request = serve(listener, 0)

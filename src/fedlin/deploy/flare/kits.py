@@ -18,15 +18,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from fedlin.deploy.flare.authority import ORGANISATION, ROOT, Authority, make_key
-from fedlin.deploy.flare.job import CLIENT, CONTROLLER, EXECUTOR, SERVER
+from fedlin.deploy.flare.job import SERVER, SITE
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError
 from fedlin.transports.message_limit import LARGEST_FRAME
 
 Kind = Literal["server", "client"]
 ADMIN = "admin@fedlin.local"
-FILTER = "fedlin.transports.flare_filter.SiteFilter"
-_COMPONENTS = [SERVER, CLIENT, CONTROLLER, EXECUTOR]
+OWN = {"site_filter": "fedlin.transports.flare_filter.SiteFilter", "rejoin": "fedlin.transports.flare_rejoin.Rejoin"}
+_COMPONENTS = [SERVER, SITE]
 # What the holder of the admin's certificate may do: no code, no shell, no ending of processes; at a site, jobs alone.
 _NEVER = dict.fromkeys(("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr"), "none")
 _SITE_RIGHTS = {**_NEVER, "submit_job": "any", "manage_job": "any", "download_job": "none", "view": "none"}
@@ -156,8 +156,8 @@ def _configure_server(kit: Path) -> None:
             component["args"]["uri_root"] = str(kit.resolve() / "jobs")
         if component["id"] == "job_scheduler":
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
-    resources["components"].append({"id": "site_filter", "path": FILTER, "args": {}})
-    resources["class_allow_list"] = [*_COMPONENTS, FILTER]
+    resources["components"] += [{"id": name, "path": path, "args": {}} for name, path in OWN.items()]
+    resources["class_allow_list"] = [*_COMPONENTS, *OWN.values()]
     _write(kit / "local" / "resources.json", resources)
 
 

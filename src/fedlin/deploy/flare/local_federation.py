@@ -59,7 +59,7 @@ class LocalFederation:
             self._forks.close()
 
     def _attend(self, watch: Watch, screen: Screen) -> Ending:
-        last_round, submitted, revived, advanced = -1, 0, 0, 0.0
+        last_round, submitted, revived, advanced, started = -1, 0, 0, 0.0, 0
         run = self.project.run_folder
         while (ended := outcome(run)) is None:
             for name in self._revive():
@@ -69,8 +69,9 @@ class LocalFederation:
                 advanced = time.monotonic()
                 if self.driver.awaited:
                     screen.tell(f"waiting for {self.driver.awaited} to connect")
-                elif running:
-                    screen.tell("everyone is connected, and the job starts")
+                elif running and started != self.driver.submissions:
+                    screen.tell("the job starts again" if started else "everyone is connected, and the job starts")
+                    started = self.driver.submissions
             status = read_status(run, RECENT)
             now = status.progress
             if now is not None and now.round != last_round:
@@ -96,7 +97,6 @@ class LocalFederation:
         for name, site in self.sites.items():
             if not site.alive():
                 site.start()
-                self.driver.resubmit()
                 ended.append(name)
         self._revived += len(ended)
         return ended

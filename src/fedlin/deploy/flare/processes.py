@@ -25,6 +25,10 @@ SETTINGS = {
     "GRPC_VERBOSITY": "INFO",  # process.log then tells why a connection was refused
     # A phase is waited for at once: handed to another thread of JAX's it would begin later, on a busy machine a lot.
     "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
+    # How long a run waits for sites is its policy's to say: FLARE would end a job a minute after it took all for dead.
+    "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "1e9",
+    # How a job ended is ours to tell: FLARE would keep it for up to 15 minutes for a site that is gone.
+    "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "10",
     # What a message took is kept for the next one: memory that is given back and taken again has to be cleared by the
     # system every time, which was a sixth of all a federation of 20 sites with 10⁶ entries did.
     "MALLOC_ARENA_MAX": "1",

@@ -29,7 +29,6 @@ from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import DeployError, FedLinError, OtherRunError, WireError
 from fedlin.problems.problem import Problem
 from fedlin.transports.message_limit import write_limit
-from fedlin.transports.registrations import read_registrations
 from fedlin.transports.transport import Handler, Transport
 
 CLIENT = "client.py"
@@ -134,22 +133,13 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
 
 
 def tell_status(folder: str, request: dict[str, Any]) -> dict[str, Any]:
-    """What whoever sent the job is told: where the run stands, its events after so many, and who does not answer.
-
-    Sites that registered since this job began were started again, and the job has no process there.
-    """
+    """What whoever sent the job is told: where the run stands, and its events after so many."""
     status = read_status(present_run(Path(folder)))
-    import psutil  # which FLARE brings, and setting up a federation does not need
-
-    begun = psutil.Process().create_time()
-    returned = {name for name, when in read_registrations(Path(folder)).items() if when > begun}
     return {
         "settings": _job.get("settings", ""),
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
         "events": status.events[int(request.get("events", 0)) :],
-        "silent": (silent := [row.name for row in status.sites if row.state.startswith("silent")]),
-        "returned": [name for name in silent if name in returned],
     }
 
 

@@ -20,7 +20,6 @@ from fedlin.errors import DeployError
 
 Say = Callable[[str], object]
 _POLL = 1.0
-_DONE = "FINISHED:COMPLETED"
 _SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: something is wrong
 _LOOK = 10.0  # seconds between two looks at a connection that is not there
 _ROTATE = 60.0
@@ -101,7 +100,7 @@ def attend(project: Project, say: Say) -> Ending:
     quick, begun = 0, time.monotonic()
     events: list[Event] = []
     try:
-        while driver.ended != _DONE:
+        while True:
             if driver.ended is not None:  # a job that went on for a while brought rounds, which are saved
                 if driver.outcome is not None:
                     return driver.outcome
@@ -119,28 +118,22 @@ def attend(project: Project, say: Say) -> Ending:
                 begun = time.monotonic()
             if driver.awaited:
                 screen.tell(f"waiting for {driver.awaited}")
-            elif running and (back := _show(driver, screen, events)):
-                are = "is" if len(back) == 1 else "are"
-                screen.tell(
-                    f"{', '.join(sorted(back))} {are} back: the job is sent again, and goes on from where it was"
-                )
-                driver.resubmit()
+            elif running:
+                _show(driver, screen, events)
             time.sleep(_POLL)
-        return driver.outcome or {"status": "done"}
     finally:
         driver.forget()
 
 
-def _show(driver: Driver, screen: Screen, events: list[Event]) -> set[str]:
-    """Show what the running job says of itself; the sites that do not answer in it and are there again."""
+def _show(driver: Driver, screen: Screen, events: list[Event]) -> None:
+    """Show what the running job says of itself."""
     answer = driver.ask({"events": len(events)})
     if answer is None:
         screen.tell("the job starts")
-        return set()
+        return
     events += answer["events"]
     progress, awaiting = answer["progress"], answer["awaiting"]
     screen.show(Progress(**progress) if progress else None, Awaiting(**awaiting) if awaiting else None, events)
-    return set(answer["returned"]) | driver.returned(set(answer["silent"]))
 
 
 def _process(kit: Path) -> Process:

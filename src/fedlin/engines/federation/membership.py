@@ -17,6 +17,7 @@ from fedlin.engines.federation.wire import Header, Kind
 from fedlin.engines.requirements import check_aggregate, check_clients, check_plan, check_uploads
 from fedlin.errors import ArgumentError, FederationError, WireError
 
+ABSENT = "it is not connected"
 READMIT = "readmit.json"  # in the server's folder: the names of clients that the operator lets in again
 
 
@@ -49,6 +50,8 @@ def register(session: Session) -> None:
             session.faults.clear(0, greeted)
             if set(wanted) <= greeted.keys():
                 break
+        elif session.expect is not None and not isinstance(session.expect, int):
+            session.report("silent", dict.fromkeys(sorted(set(session.expect) - set(reachable)), ABSENT))
         if time.monotonic() > deadline:
             raise FederationError(
                 f"only {', '.join(sorted(greeted)) or 'nobody'} answered within {session.policy.patience:g} s"
@@ -177,7 +180,7 @@ class Membership:
         self._greet_again(reachable)
         active = session.roster.active
         present = [name for name in active if name in reachable]
-        session.report("silent", {name: "it is not connected" for name in active if name not in reachable})
+        session.report("silent", {name: ABSENT for name in active if name not in reachable})
         return present if len(present) >= session.policy.needed(len(active)) else None
 
     def _quarantine(self) -> list[str]:

@@ -76,6 +76,7 @@ def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> 
     attempts, pause = 0, session.policy.pause
     while not interrupt.asked:
         attempts += 1
+        there = set(session.exchange.transport.clients())
         names = membership.update()
         played = None if names is None else attempt_round(session, names)
         if played is not None:
@@ -87,7 +88,7 @@ def _persist(session: Session, membership: Membership, interrupt: Interrupt) -> 
                 "make the same call again."
             )
         until = time.monotonic() + pause
-        while time.monotonic() < until and not interrupt.asked:
+        while time.monotonic() < until and not interrupt.asked and there >= set(session.exchange.transport.clients()):
             time.sleep(min(0.1, pause))
         pause = min(2 * pause, LONGEST_PAUSE)
     return None, attempts
