@@ -26,6 +26,7 @@ from fedlin.deploy.project import Project, create
 from fedlin.deploy.settings import NAME
 from fedlin.deploy.status import Progress, lines
 
+_COMPILED = 3  # rounds in which programs are compiled
 CLIENT = """\
 import numpy as np
 
@@ -73,6 +74,7 @@ def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[
         project = federation(Path(folder) / "federation", sites, dim, top, secure, rounds, port)
         run, begun, first, cpu = LocalFederation(project), time.monotonic(), 0.0, dict[int, float]()
         cpu_first, memory, looked = 0.0, 0, 0.0
+        looks: list[tuple[int, float]] = []  # rounds played, and CPU seconds used until then
 
         def watch(now: Progress | None) -> None:
             nonlocal first, cpu_first, memory, looked
@@ -89,6 +91,8 @@ def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[
                         continue
             if now is not None and not first:
                 first, cpu_first = time.monotonic() - begun, sum(cpu.values())
+            if now is not None and now.round >= _COMPILED:
+                looks.append((now.round, sum(cpu.values())))
 
         end = run.run(watch)
         if end["status"] != "done":
@@ -96,14 +100,15 @@ def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[
         times = [line["seconds"] for line in lines(project.server) if "event" not in line]
         site = project.site(project.sites[0])
         disk = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    (start, used), (last, used_last) = looks[0], looks[-1]
     return {
         "sites": sites,
         "entries": dim,
         "messages": "TOP-1 %" if top else "dense, masked" if secure else "dense",
         "first round, s": round(first, 1),
         "first round, CPU s": round(cpu_first, 1),
-        "a round, s": round(median(np.diff(times)[1:]), 3),
-        "a round, CPU s": round((sum(cpu.values()) - cpu_first) / (rounds - 1), 3),
+        "a round, s": round(median(np.diff(times)[_COMPILED - 1 :]), 3),
+        "a round, CPU s": round((used_last - used) / (last - start), 3) if last > start else float("nan"),
         "server's memory, MB": memory >> 20,
         "disk of a site, MB": round(disk / 2**20, 2),
     }

@@ -24,6 +24,7 @@ from fedlin.transports.flare_messages import (
     ANSWER,
     CHANNEL,
     ENDED,
+    FETCH,
     INTRODUCE,
     NOTHING,
     OVER,
@@ -38,7 +39,6 @@ from fedlin.transports.message_limit import LARGEST_FRAME
 JOB = "job-1"
 LONG_AGO = b"12345678"  # as long as a token, and none
 SHORTEST, LONGER = b"8 bytes.", b"9 bytes.."  # with the limit that the tests set
-FETCH = "fetch"
 
 
 class Sent(NamedTuple):

@@ -390,6 +390,7 @@ def test_who_waits_for_sites_goes_on_once_they_are_there(transport: FlareTranspo
     """Or when the time is over, or the job."""
     waiting, late = (threading.Thread(target=transport.wait_for, args=({name}, 9 * LONG), daemon=True) for name in "dx")
     waiting.start()
+    assert waiting.is_alive()
     transport.ready("d", b"1")
     join(waiting)
     transport.wait_for({"x"}, 0)
