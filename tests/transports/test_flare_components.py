@@ -20,7 +20,7 @@ from fedlin.transports import flare_rejoin, flare_site
 from fedlin.transports.flare import FlareTransport
 from fedlin.transports.flare_job import JobPlace
 from fedlin.transports.flare_messages import ANSWER, INTRODUCE, OVER, READY, UNABLE, Messenger, Sealed
-from fedlin.transports.flare_rejoin import Rejoin
+from fedlin.transports.flare_rejoin import Rejoin, RunningJob
 from fedlin.transports.flare_site import FlareSite
 
 LONG = 60.0  # seconds, which no test takes
@@ -156,6 +156,30 @@ def test_no_site_is_started_for_a_job_that_was_aborted_or_has_no_process(engine:
     assert engine.looked_after()
     del engine.run_processes["job"]
     assert engine.left_alone()
+
+
+def test_a_site_whose_process_ends_now_and_then_is_back_at_once_each_time() -> None:
+    """Pauses grow where starts fail one after the other, and not where each brings a process that lasts."""
+    now, there, started = 0.0, {"north"}, list[float]()
+
+    def start(names: set[str]) -> None:
+        started.append(now)
+        there.update(names)
+
+    processes = SimpleNamespace(
+        connected=there.copy,
+        registered=lambda: {"north": "1"},
+        lacking=set,
+        start=start,
+        tell_ended=lambda name: None,
+    )
+    job = RunningJob(processes, lambda: now)
+    for number in range(20):
+        now = 30.0 * number + 10.0
+        job.look()
+        there.clear()
+        job.look()
+    assert started == [30.0 * number + 10.0 for number in range(20)]
 
 
 def nobody_s_transport() -> FlareTransport:

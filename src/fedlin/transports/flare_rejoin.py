@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -31,6 +31,7 @@ from fedlin.transports.flare_messages import CHANNEL, ENDED, OVER, SERVER, UNABL
 
 _LOOK = 0.5  # seconds
 _FIRST, _LAST = 5.0, 60.0  # seconds after which a site that lacks the job is tried again: more each time
+_APART = 2.0  # the same for one that has registered anew
 _LONGEST = 500  # characters of a report that go into the log
 _ANSWER, _DEPLOY = 2.0, 10.0  # seconds in which a site says what runs there, and in which it takes a job
 _log = logging.getLogger(__name__)
@@ -55,6 +56,24 @@ class JobProcesses(Protocol):
         """Tell the server's process of the job that a site's has ended, or has lost its connection."""
 
 
+class _Try(NamedTuple):
+    """When the job was started at a site last, or would have been, and when it is tried again."""
+
+    token: str  # of the site's registration
+    when: float
+    next: float  # as long as this is its registration
+    pause: float  # seconds from the next to the one after it
+
+    def due(self, token: str, now: float) -> bool:
+        """Whether the site is to be tried again."""
+        return now >= (self.next if token == self.token else self.when + _APART)
+
+    def again(self, token: str, now: float) -> "_Try":
+        """It is tried now."""
+        pause = self.pause if token == self.token else _FIRST
+        return _Try(token, now, now + pause, min(2 * pause, _LAST))
+
+
 class RunningJob:
     """Watches over the sites' processes of one job.
 
@@ -67,22 +86,25 @@ class RunningJob:
         self._processes = processes
         self._clock = clock
         self._connected: set[str] = set()
-        # When each of a site's registrations is tried next, and the pause after that. FLARE has started the first.
-        self._next = {place: (clock() + _FIRST, _FIRST) for place in processes.registered().items()}
+        begun = clock()  # when FLARE has started it at those that are there
+        self._tries = {
+            name: _Try(token, begun, begun + _FIRST, _FIRST) for name, token in processes.registered().items()
+        }
 
     def look(self) -> None:
         """Tell of processes that ended since the last look, and start the job where it is missing."""
         connected, registered = self._processes.connected(), self._processes.registered()
         for name in sorted(self._connected - connected):
             self._processes.tell_ended(name)
-        self._connected = connected
-        now = self._clock()
-        due = {name for name, token in registered.items() if now >= self._next.get((name, token), (0.0, 0.0))[0]}
-        if not (missing := due - connected):
+        self._connected, now = connected, self._clock()
+        for name in connected & self._tries.keys():
+            if now >= self._tries[name].next:  # it was there for as long as the pause
+                self._tries[name] = self._tries[name]._replace(pause=_FIRST)
+        known = {name: self._tries.get(name, _Try("", now - _APART, now, _FIRST)) for name in registered}
+        missing = {name for name in registered if name not in connected and known[name].due(registered[name], now)}
+        if not missing:
             return
-        for name in missing:
-            _, pause = self._next.get((name, registered[name]), (0.0, _FIRST))
-            self._next[name, registered[name]] = now + pause, min(2 * pause, _LAST)
+        self._tries |= {name: known[name].again(registered[name], now) for name in missing}
         if lacking := self._processes.lacking(missing):
             _log.info("the job is started at %s, where it does not run", ", ".join(sorted(lacking)))
             self._processes.start(lacking)

@@ -14,7 +14,7 @@ _QUESTIONS, _SHORTEST = 4.0, 2.0  # a second, and seconds; they learn of the job
 def write_job(folder: Path, sites: int, files: dict[str, bytes]) -> None:
     """A job for so many sites; `files` go along, by name.
 
-    It lasts as long as one of the sites is there. Whom a round needs is for the run's policy to say, and who comes back
+    It lasts as long as its run, whoever is there: whom a round needs is for the run's policy to say, and who comes back
     takes part again.
     """
     parts = {
