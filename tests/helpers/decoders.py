@@ -252,7 +252,6 @@ def seeds() -> Iterator[bytes]:
         "model": [(place / "seed.npy").read_bytes()],
         "name": [{"client": {"fqsn": "north"}}],
         "secret": [bytes(32)],
-        "registered": [{"north": 1.0}],
         "message limit": [b"100"],
         "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", PUBLIC, "ab"])],
     }

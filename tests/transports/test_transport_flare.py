@@ -246,16 +246,16 @@ def test_a_site_answers_the_server_alone(
     between = Channel(authority.root, "c", other)  # b's codes, under whatever keys it has agreed on
     between.introduce(job_key(authority, "c", "b").introduction)
     own = between.code(Context(JOB, "a", "x"), b"1")
-    server = job_key(authority, "host", "b").introduction
+    server = job_key(authority, "host", "a").introduction
     for caller in (f"b.{JOB}", "server", "server.job-0", f"{SERVER}.b", ""):
         victim.caller = caller
-        assert victim.introduce(server) == b""  # what b was shown of the server
+        assert victim.introduce(server) == b""  # which is good, and was shown to another
         assert victim.answer("x", b"1", own) == NOTHING
         assert f"refused a call in the name of {caller!r}: sites answer the server alone" in caplog.text
         *_, last = AuditTrail(victim.kit).entries()
         assert (last.facts["event"], last.facts["caller"], last.facts["phase"]) == ("call refused", caller, "x")
     victim.caller = SERVER
-    for introduction in (b"", other.introduction, server, b"no introduction"):
+    for introduction in (b"", other.introduction, job_key(authority, "host", "b").introduction, b"no introduction"):
         assert victim.introduce(introduction) == b""
         assert victim.answer("x", b"1", own) == NOTHING
     assert "the certificate is in the name of ['b'], and host was expected" in caplog.text
