@@ -14,8 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamDataType,
+    StreamHeaderKey,
+)
 
 import fedlin
+import secure_decoders
 from fedlin.audit import AuditTrail
 from fedlin.data import column_summary
 from fedlin.data.fit_preparation import fit_preparation
@@ -34,14 +43,19 @@ from fedlin.engines.federation.client_state import ClientStates
 from fedlin.engines.federation.evaluation import read_metrics
 from fedlin.engines.federation.exchange import Reply
 from fedlin.engines.federation.handshake import Handshake
-from fedlin.engines.federation.limits import LEDGER, Ledger
+from fedlin.engines.federation.limits import COUNTS, LEDGER, Ledger
+from fedlin.engines.federation.membership import READMIT, ask_readmission
 from fedlin.engines.federation.replies import refusal, sort_uploads
 from fedlin.engines.federation.round_log import LOG, RoundLog
 from fedlin.engines.federation.secret import secret_words
+from fedlin.engines.federation.secure_records import SumRecords
 from fedlin.engines.federation.server_state import ServerCheckpoints
 from fedlin.engines.federation.site_preparation import _recipe
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
+from fedlin.transports.flare_filter import _Filter
+from fedlin.transports.flare_messages import ANSWER, CHANNEL
+from fedlin.transports.flare_rejoin import harmless, lacks, shown_end
 from fedlin.transports.message_codes import Channel, JobKey
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.signatures import Sender, Signer
@@ -93,7 +107,7 @@ def site_handles(data: bytes) -> object:
     client().handle("gradient", data)
     if len(data) < 3:
         return None
-    kind, phase, rest = data[0] % 18, data[1] % 3, data[2:]
+    kind, phase, rest = data[0] % 30, data[1] % 3, data[2:]
     header = Header(Kind(kind) if kind in set(Kind) else Kind.HELLO, RUN, data[2] % 4, phase, bool(data[1] & 4))
     reply = client().handle("gradient", wire.write_message(header, rest))
     return wire.read_message(reply)  # whatever it is, it is a message
@@ -175,6 +189,49 @@ def history(place: Path) -> object:
     return found.status(), found.curves()
 
 
+def sums(place: Path) -> object:
+    return SumRecords(place).sums
+
+
+def requests(place: Path) -> object:
+    (place / LEDGER).write_text(json.dumps({"run": RUN.hex(), "spent": 0.0}), encoding="utf-8")
+    return Ledger(place)
+
+
+def site_status(data: bytes) -> object:
+    """What a site says of the jobs that run there."""
+    return lacks(data.decode(errors="replace"), "job")
+
+
+def job_report(data: bytes) -> object:
+    """What a site says of how its process of a job ended."""
+    report = Message({MessageHeaderKey.ORIGIN: "south"}, _json(data))
+    return harmless(report), shown_end(report)
+
+
+def message_head(data: bytes) -> object:
+    """The head of any message of a site's, as what its connection ends at has it."""
+    head = _json(data)
+    message = Message(head if isinstance(head, dict) else {}, data)
+    message.set_prop(MessagePropKey.COMMON_NAME, "south")
+    if _filter().check(message) is not None:
+        raise fedlin.errors.WireError("the message was dropped")
+    return None
+
+
+@cache
+def _filter() -> _Filter:
+    place = Path(tempfile.mkdtemp())
+    (place / NAME).write_text("[sites]\nsouth = {}\n", encoding="utf-8")
+    return _Filter("server", place / NAME)
+
+
+def _json(data: bytes) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(data)
+    return data
+
+
 PUBLIC = "09" + "00" * 31  # the base point of X25519
 TARGETS: dict[str, Callable[[bytes], object]] = {
     "site": site_handles,
@@ -200,6 +257,13 @@ TARGETS: dict[str, Callable[[bytes], object]] = {
     "secret": file_target("secret", lambda place: secret_words(None, fedlin.fedavg(), place, central=False)),
     "message limit": file_target(LIMIT, read_limit),
     "introduction": introduction,
+    "sums": file_target("sums.json", sums),
+    "requests": file_target(f"{RUN.hex()}/{COUNTS}", requests),
+    "readmission": file_target(READMIT, lambda place: ask_readmission(place, "south")),
+    "site status": site_status,
+    "job report": job_report,
+    "message head": message_head,
+    **secure_decoders.TARGETS,
 }
 NAMES = list(TARGETS)
 
@@ -230,6 +294,25 @@ def seeds() -> Iterator[bytes]:
     checkpoint.write(place / "seed.ckpt", IDENTITY, {"leaf0": np.ones(3)}, 0o600)
     np.save(place / "seed.npy", np.ones(3))
     asked = {"round": 0, "phase": "hello", "asked": ["a"], "process": 1, "time": 1.0}
+    heartbeat = {
+        MessageHeaderKey.ORIGIN: "south",
+        MessageHeaderKey.DESTINATION: "server",
+        MessageHeaderKey.MSG_TYPE: MessageType.REQ,
+        MessageHeaderKey.CHANNEL: CellChannel.SERVER_MAIN,
+        MessageHeaderKey.TOPIC: CellChannelTopic.HEART_BEAT,
+    }
+    part = {
+        MessageHeaderKey.ORIGIN: "south.job",
+        MessageHeaderKey.DESTINATION: "server.job",
+        MessageHeaderKey.CHANNEL: STREAM_CHANNEL,
+        MessageHeaderKey.TOPIC: STREAM_DATA_TOPIC,
+        StreamHeaderKey.CHANNEL: CellChannel.RETURN_ONLY,
+        StreamHeaderKey.TOPIC: f"{CHANNEL}:{ANSWER}",
+        StreamHeaderKey.STREAM_ID: 1,
+        StreamHeaderKey.SEQUENCE: 0,
+        StreamHeaderKey.DATA_TYPE: StreamDataType.FINAL,
+        StreamHeaderKey.SIZE: 9,
+    }
     right: dict[str, list[Any]] = {
         "site": [hello, begin(), b"\x03\x04\x00" + bytes(40)],
         "task": [np.ones(DIM).tobytes()],
@@ -253,6 +336,13 @@ def seeds() -> Iterator[bytes]:
         "name": [{"client": {"fqsn": "north"}}],
         "secret": [bytes(32)],
         "message limit": [b"100"],
+        "sums": [{"bound": 1.0, "sums": [["ab", "cd", ["a", "b"]]]}],
+        "requests": [b"0\n0\n1\n"],
+        "readmission": [json.dumps(["south"])],
+        "site status": [{"running_jobs": [{"job_id": "job"}]}],
+        "job report": [{"job_id": "job", "code": 101, "reason": "it failed"}],
+        "message head": [heartbeat, {**heartbeat, **part}],
+        **secure_decoders.right(),
         "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", PUBLIC, "ab"])],
     }
     for number, name in enumerate(NAMES):
