@@ -84,6 +84,7 @@ def site_is_asked(data: bytes) -> object:
     place, kind = dealt(), ASKED[data[0] % len(ASKED)] if data else Kind.KEYS
     answers = place.site._secure
     assert answers is not None
+    assert answers.site._present is not None
     present = answers.site._present
     begun = replace(present, phases={}, shares=None, directory=None if kind == Kind.SHARES else present.directory)
     answers.site._present = begun
