@@ -98,9 +98,11 @@ class Faulty:
                 shutil.rmtree(self.place(name), ignore_errors=True)
             elif kind == "truncate":
                 truncate_newest(self.place(name), "*/*.state")
+                truncate_newest(self.place(name), "*/*.array")
             elif kind == "scratch":
                 for run in filter(Path.is_dir, self.place(name).glob("*")):
                     (run / "0000000001-aa.state.7.part").write_bytes(b"half a sta")
+                    (run / "1000.array").write_bytes(b"half an arr")
             return None
         if kind == "frozen":
             self.frozen[name] = 1

@@ -176,14 +176,14 @@ class SyncSoon:
     """
 
     def __init__(self) -> None:
-        self._newest: Path | None = None
+        self._newest: Sequence[Path] = ()
         self._planned = False
         self._lock = threading.Lock()
 
-    def add(self, path: Path) -> None:
-        """Have this file reach the disk, unless another follows soon."""
+    def add(self, *paths: Path) -> None:
+        """Have these files reach the disk, one after the other, unless others follow soon."""
         with self._lock:
-            self._newest = path
+            self._newest = paths
             if not self._planned:
                 self._planned = True
                 later = threading.Timer(_SOON, self._sync)
@@ -193,8 +193,8 @@ class SyncSoon:
     def _sync(self) -> None:
         with self._lock:
             self._planned = False
-            path = self._newest
-        if path is not None:
+            paths = self._newest
+        for path in paths:
             _sync(path)
 
 

@@ -1,4 +1,7 @@
-"""A site's states on its disk: written over files that are needed no more, whole or not at all."""
+"""A site's states on its disk: written over files that are needed no more, whole or not at all.
+
+Every test also runs where all arrays are long, and have files of their own.
+"""
 
 import errno
 import os
@@ -6,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from test_federation import PROBLEM, D, Wrapped, events, serve, sites, undisturbed
@@ -14,10 +18,22 @@ import fedlin
 from fedlin import Client
 from fedlin.core import Method
 from fedlin.engines import checkpoint
+from fedlin.engines.federation import array_files
+from fedlin.engines.federation.array_files import ArrayFiles
+from fedlin.engines.federation.client_state import ClientStates
 from fedlin.transports.loopback import Loopback
 
 ALGORITHM = fedlin.fedlin()
 KEPT = 8  # files: states of three rounds of two phases, and one of each phase to be written over
+ARRAYS = 9  # files: models, gradients and replies of three rounds
+LONG = array_files.LONG
+
+
+@pytest.fixture(autouse=True, params=[LONG, 1], ids=["together", "apart"])
+def long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes from which an array is long."""
+    monkeypatch.setattr(array_files, "LONG", request.param)
+    return int(request.param)
 
 
 def federation(
@@ -43,7 +59,7 @@ def states(folder: Path) -> list[Path]:
     return sorted(run.iterdir())
 
 
-def test_a_run_needs_no_new_files_and_no_more_room(tmp_path: Path) -> None:
+def test_a_run_needs_no_new_files_and_no_more_room(tmp_path: Path, long: int) -> None:
     """After the first rounds the same few files are written over, whatever their names."""
     seen: dict[int, tuple[set[int], int]] = {}
 
@@ -54,26 +70,42 @@ def test_a_run_needs_no_new_files_and_no_more_room(tmp_path: Path) -> None:
     result = federation(tmp_path, 50, look)
     np.testing.assert_array_equal(result.x, undisturbed(ALGORITHM, 50))
     assert all(files == seen[10][0] for played, (files, _) in seen.items() if played >= 10)
-    assert len(seen[50][0]) <= KEPT
+    assert len(seen[50][0]) <= KEPT + ARRAYS * (long == 1)
     assert seen[50][1] <= seen[10][1] + 100  # the numbers of rounds have more digits
 
 
-def test_a_round_writes_its_states_and_replies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedLin's two phases leave a model, a gradient and two replies of a model's size, and what describes them."""
+@pytest.mark.parametrize(
+    ("algorithm", "arrays"),
+    [
+        (ALGORITHM, {LONG: 4, 1: 3}),  # a model, a gradient, a reply; a gradient's reply is one, and is written again
+        (fedlin.compressed(2), {LONG: 9, 1: 4}),  # of seven arrays and two replies those that one of the phases changes
+    ],
+    ids=str,
+)
+def test_a_round_writes_what_has_changed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: int, algorithm: Method, arrays: dict[int, int]
+) -> None:
     written: list[int] = []
-    write = checkpoint.write_whole
+    write, write_array = checkpoint.write_whole, ArrayFiles._write
 
     def counted(path: Any, content: Any, *how: Any, **named: Any) -> None:
         if Path(path).suffix == ".state":
             written.append(sum(map(len, content)))
         write(path, content, *how, **named)
 
+    def counted_array(files: ArrayFiles, stored: Any, content: Any) -> None:
+        written.append(content.size)
+        write_array(files, stored, content)
+
     monkeypatch.setattr(checkpoint, "write_whole", counted)
+    monkeypatch.setattr(ArrayFiles, "_write", counted_array)
     before: list[int] = []
-    federation(tmp_path, 6, lambda played: before.append(len(written)))
+    federation(tmp_path, 8, lambda played: before.append(len(written)), algorithm)
     of_a_round = written[before[-2] : before[-1]]
-    assert len(of_a_round) == 2
-    assert sum(of_a_round) <= 4 * 8 * D + 2000
+    whole = [size for size in of_a_round if size == 8 * D]
+    assert len(of_a_round) - len(whole) <= 2 + 2 * (long == 1)  # states, and replies that are no array
+    assert len(whole) <= (arrays[1] if long == 1 else 0)
+    assert sum(of_a_round) <= arrays[long] * 8 * D + 2500
 
 
 def test_files_are_their_owner_s_alone(tmp_path: Path) -> None:
@@ -88,6 +120,7 @@ def test_what_a_killed_write_left_is_cleared_away(tmp_path: Path) -> None:
         if played == 5:
             for phase in (0, 1):
                 (states(tmp_path)[0].parent / f"phase{phase}.part").write_bytes(bytes(10_000))
+            (states(tmp_path)[0].parent / "0.array").write_bytes(bytes(10_000))
 
     result = federation(tmp_path, 12, kill, start_again=5)
     np.testing.assert_array_equal(result.x, undisturbed(ALGORITHM, 12))
@@ -120,6 +153,47 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_state(
     monkeypatch.setattr(os, "replace", full)
     result = federation(tmp_path, 12, algorithm=algorithm, start_again=8)
     assert len(failures) == 2
+    np.testing.assert_array_equal(result.x, undisturbed(algorithm, 12))
+    assert not events(result, "started afresh")
+
+
+def test_a_file_of_an_array_that_somebody_removes_is_written_again(tmp_path: Path, long: int) -> None:
+    """Also where the array has not changed: the process still has it."""
+    removed = list[Path]()
+
+    def remove(played: int) -> None:
+        if played == 5:
+            removed.extend(path for path in states(tmp_path) if path.suffix == ".array")
+            for path in removed:
+                path.unlink()
+
+    algorithm = fedlin.compressed(2)
+    result = federation(tmp_path, 12, remove, algorithm, start_again=6)
+    assert bool(removed) is (long == 1)
+    np.testing.assert_array_equal(result.x, undisturbed(algorithm, 12))
+    assert not events(result, "started afresh")
+
+
+def test_states_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """It had all arrays of a state, and its reply, in one file."""
+    algorithm = fedlin.compressed(2)
+
+    def write_as_before(played: int) -> None:
+        if played != 5:
+            return
+        (run,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+        now = ClientStates(Client(algorithm, PROBLEM.client(0)).handshake, run)
+        for path in run.glob("*.state"):
+            record = now.get(bytes.fromhex(path.stem[11:]))
+            assert record is not None
+            arrays = {f"leaf{i}": leaf for i, leaf in enumerate(jax.tree.leaves(record.state))}
+            arrays["place"] = np.array([record.round, record.opening, record.phase])
+            arrays |= {name: np.frombuffer(getattr(record, name), np.uint8) for name in ("parent", "reply")}
+            checkpoint.write(path, now._identity, arrays)
+        for path in run.glob("*.array"):
+            path.unlink()
+
+    result = federation(tmp_path, 12, write_as_before, algorithm, start_again=5)
     np.testing.assert_array_equal(result.x, undisturbed(algorithm, 12))
     assert not events(result, "started afresh")
 

@@ -18,7 +18,7 @@ import fedlin
 from faults import CLIENT_FAULTS, MEMORY_FAULTS, SERVER_FAULTS, Fault, Faulty, flipped, until_done
 from fedlin import Client, FederationResult, Policy, identity, innovation, top_k
 from fedlin.core import Algorithm
-from fedlin.engines.federation import wire
+from fedlin.engines.federation import array_files, wire
 from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import ArgumentError, CheckpointError, FederationError, FedLinError, PlanError
 from fedlin.problems.problem import Problem
@@ -173,10 +173,16 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 
 def disturbed(
-    algorithm: Algorithm[Any, Any], faults: Sequence[Fault], rounds: int, policy: Policy | None = None
+    algorithm: Algorithm[Any, Any],
+    faults: Sequence[Fault],
+    rounds: int,
+    policy: Policy | None = None,
+    long: int = array_files.LONG,
 ) -> tuple[FederationResult, Faulty]:
+    """A run with these faults, in which arrays of so many bytes are long: they have files of their own."""
     chosen = Policy.everyone(**QUICK, rejections=10**6) if policy is None else policy
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(array_files, "LONG", long)
         folder = Path(name)
         transport = Faulty(lambda i, place: Client(algorithm, PROBLEM.client(i), folder=place), M, folder, faults)
         result = until_done(lambda: serve(algorithm, transport, rounds, policy=chosen, folder=folder / "server"))
@@ -186,6 +192,9 @@ def disturbed(
 def schedules(kinds: Sequence[str], exchanges: int) -> st.SearchStrategy[list[Fault]]:
     fault = st.builds(Fault, st.integers(0, exchanges), st.integers(0, M - 1), st.sampled_from(kinds))
     return st.lists(fault, min_size=1, max_size=6)
+
+
+lengths = st.sampled_from([1, array_files.LONG])
 
 
 def chaos(examples: int) -> Callable[[Any], Any]:
@@ -251,12 +260,12 @@ ALL_LINKS = fedlin.compressed(2)
 
 
 @pytest.mark.slow
-@chaos(150)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS), exchanges=14))
-def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(faults: list[Fault]) -> None:
+@chaos(300)
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS), exchanges=14), lengths)
+def test_who_waits_for_everyone_ends_bit_for_bit_where_an_undisturbed_run_ends(faults: list[Fault], long: int) -> None:
     """Crashes before and after persisting, a server dead between and in phases, a truncated checkpoint, late and
     repeated and damaged messages: every memory is counted once."""
-    result, _ = disturbed(ALL_LINKS, faults, 4)
+    result, _ = disturbed(ALL_LINKS, faults, 4, long=long)
     np.testing.assert_array_equal(result.x, undisturbed(ALL_LINKS, 4))
     assert not events(result, "started afresh")
     assert result.rounds == 4
@@ -272,10 +281,10 @@ def test_each_fault_in_both_phases(kind: str, client: int, exchanges: tuple[int,
 
 
 @pytest.mark.slow
-@chaos(40)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=14))
-def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault]) -> None:
-    result, _ = disturbed(REMEMBERING, faults, 18)
+@chaos(100)
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS, *MEMORY_FAULTS), exchanges=14), lengths)
+def test_a_lost_memory_does_not_move_the_limit(faults: list[Fault], long: int) -> None:
+    result, _ = disturbed(REMEMBERING, faults, 18, long=long)
     assert near(result.x)
 
 
@@ -297,11 +306,11 @@ def test_a_method_without_memory_has_none_to_lose() -> None:
 
 
 @pytest.mark.slow
-@chaos(40)
-@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=14))
-def test_a_quorum_goes_on_and_ends_at_the_same_minimiser(faults: list[Fault]) -> None:
+@chaos(100)
+@given(schedules((*CLIENT_FAULTS, *SERVER_FAULTS, *MEMORY_FAULTS), exchanges=14), lengths)
+def test_a_quorum_goes_on_and_ends_at_the_same_minimiser(faults: list[Fault], long: int) -> None:
     policy = Policy.within(1.0, at_least=2, **QUICK, rejections=10**6)
-    result, _ = disturbed(REMEMBERING, faults, 24, policy)
+    result, _ = disturbed(REMEMBERING, faults, 24, policy, long)
     assert near(result.x)
 
 

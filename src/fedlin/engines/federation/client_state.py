@@ -5,6 +5,7 @@ commits. So a repeated message finds its stored reply, a message of a server tha
 means, and a state that belongs to another history is never taken for the right one.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ import jax
 import numpy as np
 
 from fedlin.engines import checkpoint
+from fedlin.engines.federation import array_files, wire
+from fedlin.engines.federation.array_files import ArrayFiles, Stored
 from fedlin.engines.federation.handshake import Handshake
 from fedlin.errors import CheckpointError, FederationError, WireError
 
@@ -41,15 +44,20 @@ class ClientStates:
         self._records: dict[bytes, SavedState] = {}
         self._rounds: dict[bytes, int] = {}
         self._sync = checkpoint.SyncSoon()
+        self._apart: dict[bytes, dict[str, Stored]] = {}  # of each record on disk: its arrays with files of their own
+        self._arrays: ArrayFiles | None = None
         if folder is not None:
             for path in checkpoint.open_folder(folder, 0o700).glob("*.state"):
                 if found := _NAME.fullmatch(path.name):  # and no copy that somebody made under another name
-                    self._rounds[bytes.fromhex(found[2])] = int(found[1])
+                    name = bytes.fromhex(found[2])
+                    self._rounds[name] = int(found[1])
+                    self._apart[name] = self._read_apart(path)
+            self._arrays = ArrayFiles(folder, self._needed())
 
     def get(self, name: bytes) -> SavedState | None:
         """The record of this name, or None if it is not here or damaged."""
         if name not in self._records and name in self._rounds and self.folder is not None:
-            record = self._read(self._path(name, self._rounds[name]))
+            record = self._read(name)
             if record is not None:
                 self._records[name] = record
         return self._records.get(name)
@@ -63,18 +71,11 @@ class ClientStates:
                 "phase: its phases must each leave one structure, whatever went before."
             )
         if self.folder is not None:
-            leaves = jax.tree.leaves(record.state)
-            arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-            place = np.array([record.round, record.opening, record.phase])
-            parent, reply = (np.frombuffer(part, np.uint8) for part in (record.parent, record.reply))
-            named = {**arrays, "place": place, "parent": parent, "reply": reply}
-            path = self._path(name, record.round)
             try:
-                self._write(path, named, record.phase)
+                self._write(name, record)
             except FileNotFoundError:  # someone removed the folder
                 self.folder.mkdir(0o700, parents=True)
-                self._write(path, named, record.phase)
-            self._sync.add(path)
+                self._write(name, record)
         self._records[name] = record
         self._rounds[name] = record.round
         self._prune(name)
@@ -91,6 +92,9 @@ class ClientStates:
                 self._path(other, number).unlink(missing_ok=True)
             else:
                 checkpoint.retire(self._path(other, number), _spare(former.phase))
+            self._apart.pop(other, None)
+        if self._arrays is not None:
+            self._arrays.keep(self._needed())
 
     def _history(self, name: bytes) -> set[bytes]:
         """The states that led to this one, as far back as a round can be replayed, and itself."""
@@ -111,22 +115,56 @@ class ClientStates:
         assert self.folder is not None
         return self.folder / f"{number:010d}-{name.hex()}.state"
 
-    def _write(self, path: Path, arrays: dict[str, Any], phase: int) -> None:
-        checkpoint.write(path, self._identity, arrays, 0o600, sync=False, reuse=_spare(phase))
+    def _write(self, name: bytes, record: SavedState) -> None:
+        assert self._arrays is not None
+        reply = np.frombuffer(record.reply, np.uint8)
+        arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(record.state))}
+        arrays["body"] = reply[wire.REPLY :]  # which may be an array of the state
+        apart = {which: self._arrays.put(array) for which, array in arrays.items() if array.nbytes >= array_files.LONG}
+        inline = {which: array for which, array in arrays.items() if which not in apart} | {
+            "apart": np.frombuffer(json.dumps(apart).encode(), np.uint8),
+            "place": np.array([record.round, record.opening, record.phase]),
+            "parent": np.frombuffer(record.parent, np.uint8),
+            "reply": reply[: wire.REPLY],
+        }
+        path = self._path(name, record.round)
+        checkpoint.write(path, self._identity, inline, 0o600, sync=False, reuse=_spare(record.phase))
+        self._apart[name] = apart
+        self._sync.add(*map(self._arrays.path, apart.values()), path)
 
-    def _read(self, path: Path) -> SavedState | None:
+    def _needed(self) -> set[Stored]:
+        return {stored for apart in self._apart.values() for stored in apart.values()}
+
+    def _read(self, name: bytes) -> SavedState | None:
+        assert self._arrays is not None
         try:
-            arrays = checkpoint.read(path, self._identity)
-            return None if arrays is None else self._restore(arrays)
+            arrays = checkpoint.read(self._path(name, self._rounds[name]), self._identity)
+            if arrays is None:
+                return None
+            return self._restore(arrays | {which: self._arrays.get(one) for which, one in self._apart[name].items()})
         except (CheckpointError, KeyError, ValueError, TypeError, WireError):
             return None
+
+    def _read_apart(self, path: Path) -> dict[str, Stored]:
+        """Where a record has its long arrays; nowhere where it cannot be read."""
+        try:
+            arrays = checkpoint.read(path, self._identity) or {}
+            apart = json.loads(arrays["apart"].tobytes()) if "apart" in arrays else {}  # there was no such thing once
+            return {which: Stored(*map(int, one)) for which, one in apart.items()}
+        except (CheckpointError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+            return {}
 
     def _restore(self, arrays: dict[str, Any]) -> SavedState:
         number, opening, phase = (int(value) for value in arrays["place"])
         like = self._like(bool(opening), phase)
-        leaves = [arrays[f"leaf{i}"] for i in range(len(jax.tree.leaves(like)))]
+        leaves = [
+            arrays[f"leaf{i}"].view(np.dtype(leaf.dtype)).reshape(leaf.shape)
+            for i, leaf in enumerate(jax.tree.leaves(like))
+        ]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return SavedState(arrays["parent"].tobytes(), number, bool(opening), phase, state, arrays["reply"].tobytes())
+        body = arrays["body"].tobytes() if "body" in arrays else b""  # which was a part of `reply` once
+        reply = arrays["reply"].tobytes() + body
+        return SavedState(arrays["parent"].tobytes(), number, bool(opening), phase, state, reply)
 
 
 def _spare(phase: int) -> str:

@@ -36,6 +36,7 @@ _SUM = struct.Struct("<I")
 _TASK = struct.Struct("<8sIIidII")
 _REPLY = struct.Struct("<8sI")
 HEADER = _HEAD.size + _SUM.size
+REPLY = HEADER + _REPLY.size  # bytes of a reply that stand before its body
 _FIRST = PREFIX - HEADER  # bytes after the header that stand in the prefix
 
 
