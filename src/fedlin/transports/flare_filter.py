@@ -9,7 +9,6 @@ settings are those of the latest run.
 """
 
 import logging
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,11 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
-from fedlin.audit import AuditTrail
 from fedlin.transports.flare_messages import SERVER
 from fedlin.transports.flare_permissions import refusal
 from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
+from fedlin.transports.refusals import Refusals
 
-_MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
 _TOKENS = 4  # of a name that are remembered
 _STREAM = f"{STREAM_CHANNEL}:{STREAM_DATA_TOPIC}"  # where FLARE's processes wait for parts of messages
 _PARTS = (StreamDataType.CHUNK, StreamDataType.FINAL)
@@ -61,8 +59,7 @@ class _Filter:
         self.host = host
         self.settings = settings
         self._read: tuple[float, set[str]] = (0.0, set())
-        self._trail = AuditTrail(settings.parent)
-        self._said: dict[str, dict[str, float]] = {}  # what was told of each sender of late, and when
+        self._refusals = Refusals(settings.parent)
         self._parts = PartCounter()
         self._twins = TwinWatch()
 
@@ -98,16 +95,15 @@ class _Filter:
             if header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
                 self._look_for_twins(sender, str(header(CellMessageHeaderKeys.TOKEN)))
             return None
-        if reason != AGAIN and self._is_news(sender, reason):
-            _log.warning("dropped a message of %s: %s", sender, reason)
-            self._trail.record("message dropped", sender=sender, why=reason)
+        if reason != AGAIN:
+            line = f"dropped a message of {sender}: {reason}"
+            self._refusals.report(sender, line, "message dropped", sender=sender, why=reason)
         return Message()
 
     def _look_for_twins(self, sender: str, token: str) -> None:
         why = "two machines take part under this name, each with a copy of its folder: jobs go to the one started last"
-        if self._twins.seen(sender, token) and self._is_news(sender, why):
-            _log.warning("%s: %s", sender, why)
-            self._trail.record("two machines", sender=sender, why=why)
+        if self._twins.seen(sender, token):
+            self._refusals.report(sender, f"{sender}: {why}", "two machines", sender=sender, why=why)
 
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
@@ -124,19 +120,6 @@ class _Filter:
         # Each of a participant's processes counts its streams by itself, and each receiver puts together what it gets.
         name = f"{stream} {header(MessageHeaderKey.ORIGIN)} {header(MessageHeaderKey.DESTINATION)}"
         return self._parts.check(sender, Part(length, name, number, kind == StreamDataType.FINAL, declared), limit)
-
-    def _is_news(self, sender: str, reason: str) -> bool:
-        """Whether to log and write this down: so that no one can fill a disk, the same again at most once a minute.
-
-        Nor more than a few reasons, since a sender can always find another name that it may not reach.
-        """
-        now = time.monotonic()
-        said = {known: when for known, when in self._said.get(sender, {}).items() if now - when < _MINUTE}
-        self._said[sender] = said
-        if reason in said or len(said) >= _MOST:
-            return False
-        said[reason] = now
-        return True
 
 
 class TwinWatch:
