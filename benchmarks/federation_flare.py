@@ -36,8 +36,9 @@ from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.project import create
 from fedlin.deploy.runs import conclude
 from fedlin.deploy.site_record import SiteRecorder
+from fedlin.transports import flare_permissions
 from fedlin.transports.flare import FlareServer
-from fedlin.transports.flare_filter import SiteFilter
+from fedlin.transports.flare_gate import NeedsGate
 from fedlin.transports.flare_permissions import STREAMS, Way
 from fedlin.transports.flare_site import FlareSite
 from fedlin.transports.transport import Handler, Transport
@@ -89,13 +90,20 @@ class Echo:
         return payload, b""
 
 
-class CallFilter(SiteFilter):
-    """The server's filter, which lets the replies to FLARE's calls pass besides what sites send in a federation."""
+class LetCalls(NeedsGate):
+    """A component of the server's and the sites' processes, whose gates let FLARE's calls and what they need pass."""
 
     def __init__(self) -> None:
         super().__init__()
-        replies = CellChannel.RETURN_ONLY, f"{MSG_CHANNEL}:{MSG_TOPIC}"
-        STREAMS[Way.JOB_TO_JOB].update({replies, (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)})
+        let_calls()
+
+
+def let_calls() -> None:
+    """Add to what passes a gate what FLARE sends for its calls, which it decodes however long it is."""
+    calls, results = (MSG_CHANNEL, MSG_TOPIC), (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
+    for way, sent, answered in ((Way.JOB_TO_JOB, results, calls), (Way.SERVER_JOB_TO_SITE_JOB, calls, results)):
+        STREAMS[way].update({sent, (CellChannel.RETURN_ONLY, ":".join(answered))})
+    flare_permissions._too_much = lambda message: None
 
 
 class CallingServer(CollabController):  # type: ignore[misc] # FLARE has no types
@@ -117,6 +125,7 @@ class CalledSite(CollabExecutor):  # type: ignore[misc] # FLARE has no types
 
     def __init__(self) -> None:
         super().__init__("_client")
+        let_calls()
         self.own = FlareSite()
         self.register_event_handler(EventType.ABOUT_TO_START_RUN, self._add_echo)
         self.register_event_handler([EventType.START_RUN, EventType.END_RUN], self.own.handle_event)
@@ -174,7 +183,7 @@ def run() -> dict[str, float]:
     """A process for the server and for each site, mutual TLS."""
     job.SERVER, job.SITE = f"{_NAME}.CallingServer", f"{_NAME}.CalledSite"
     kits._COMPONENTS[:] = job.SERVER, job.SITE
-    kits.OWN["site_filter"] = f"{_NAME}.CallFilter"
+    kits._GATE["gate"] = kits.OWN["gate"] = f"{_NAME}.LetCalls"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -17,11 +17,14 @@ pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[f
 import psutil
 
 import fedlin
+import hostile_server
 import local_user
 from fedlin.audit import verify
+from fedlin.deploy.flare import processes
 from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.project import Project
+from fedlin.deploy.runs import Ending
 from fedlin.deploy.settings import read_settings
 from fedlin.deploy.site_template import client_text
 from fedlin.deploy.status import lines
@@ -32,6 +35,11 @@ from template_data import drawn_problem
 
 pytestmark = pytest.mark.slow
 ROUNDS = 20
+WAITING = """
+import os, time
+while not os.path.exists(os.environ["ATTACKED"]):
+    time.sleep(0.1)
+"""
 FAILING = """
 from pathlib import Path
 if not Path(__file__).with_name("failed").exists():
@@ -88,6 +96,40 @@ def inner_ports(process: Process) -> list[int]:
     public = int(target.rpartition(":")[2])
     connections = [one for member in process.members() for one in member.net_connections(kind="inet")]
     return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN and one.laddr.port != public]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Ending]:
+    """A federation whose server attacks a site while it plays a run, and how that ended."""
+    folder = tmp_path_factory.mktemp("server") / "federation"
+    project = template(folder, ["north", "south"], {"rounds = 200": f"rounds = {ROUNDS}"})
+    (project.site("south") / "client.py").write_text(WAITING + client_text("south", 1))
+    with importable() as patch:
+        patch.setattr(
+            processes, "_START", hostile_server.__file__
+        )  # by which the server alone starts: sites are forked
+        patch.setenv("ATTACKED", str(project.server / ATTACKS))
+        return project, LocalFederation(project).run()
+
+
+def test_a_server_reaches_nothing_of_a_site_but_its_answers(served: tuple[Project, Ending]) -> None:
+    """Nor is anything done where it asks; and the site's owner knows what was tried."""
+    project, end = served
+    found = json.loads((project.server / ATTACKS).read_text())
+    assert {found.pop(tool) for tool in hostile_server.TOOLS} == {"timeout"}
+    assert found.keys() == hostile_server.REQUESTS.keys()
+    assert all("this site does not answer that" in answer for answer in found.values()), found
+    kit = project.site(VICTIM)
+    assert {path.name for path in (kit / "startup").iterdir()} >= {"client.key", "client.crt"}
+    entries = [entry.facts for entry in find_trails(project.folder)[VICTIM].entries()]
+    refused = [entry["why"] for entry in entries if entry["event"] == "request refused"]
+    for topic, _, _ in hostile_server.REQUESTS.values():
+        assert any(topic in why for why in refused), topic
+    unheard = [entry["why"] for entry in entries if entry["event"] == "message dropped"]
+    assert unheard == [
+        f"it is _net_manager:{tool} for {VICTIM}, which no server sends" for tool in hostile_server.TOOLS
+    ]
+    assert end == {"status": "done", "rounds": ROUNDS}
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,9 @@ import pytest
 from fedlin.deploy.flare import start_program
 
 pytest.importorskip("nvflare")
+
+from raw_peer import make_certificates
+
 PROGRAM = """\
 import json, os, sys
 from nvflare.fuel.f3.communicator import driver_mgr, load_comm_drivers
@@ -34,6 +37,36 @@ def test_a_program_starts_as_by_its_name_without_the_driver_for_http(tmp_path: P
     assert not seen["fedlin"]
     assert {"grpc", "grpcs", "tcp", "stcp"} <= set(seen["drivers"])
     assert not {"http", "https"} & set(seen["drivers"])
+
+
+GATED = """\
+from fedlin.transports import flare_gate
+
+print([(type(gate).__name__, getattr(gate, "host", None) or gate.name) for gate in flare_gate._gates])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "gates"),
+    [
+        ("server_train", [("ServerGate", "localhost")]),
+        ("client_train", [("SiteGate", "north")]),
+        ("worker_process", [("SiteGate", "north")]),
+        ("runner_process", []),  # which hears of others through the server's own
+    ],
+)
+def test_processes_that_others_reach_have_a_gate_from_the_start(
+    tmp_path: Path, program: str, gates: list[tuple[str, str]]
+) -> None:
+    make_certificates(tmp_path, "north")
+    (tmp_path / "startup").mkdir()
+    for name, role in (("localhost", "server"), ("north", "client")):
+        (tmp_path / f"{name}.crt").rename(tmp_path / "startup" / f"{role}.crt")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / f"{program}.py").write_text(GATED, encoding="utf-8")
+    command = [sys.executable, start_program.__file__, f"app.{program}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(gates)
 
 
 @pytest.mark.parametrize("kind", ["client", "server"])

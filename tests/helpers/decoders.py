@@ -13,15 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
-from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, PREFIX_STRUCT
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
     StreamDataType,
     StreamHeaderKey,
 )
+from nvflare.private.admin_defs import Message as Request
+from nvflare.private.defs import RequestHeader, TrainingTopic
 
 import fedlin
 import secure_decoders
@@ -53,9 +58,13 @@ from fedlin.engines.federation.server_state import ServerCheckpoints
 from fedlin.engines.federation.site_preparation import _recipe
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader, Task
 from fedlin.precision import precision
-from fedlin.transports.flare_filter import _Filter
+from fedlin.transports import flare_gate
+from fedlin.transports.flare_heads import read_head
 from fedlin.transports.flare_messages import ANSWER, CHANNEL
 from fedlin.transports.flare_rejoin import harmless, lacks, shown_end
+from fedlin.transports.flare_requests import unanswered
+from fedlin.transports.flare_server_gate import ServerGate
+from fedlin.transports.flare_site_gate import SiteGate
 from fedlin.transports.message_codes import Channel, JobKey
 from fedlin.transports.message_limit import LIMIT, read_limit
 from fedlin.transports.signatures import Sender, Signer
@@ -210,20 +219,33 @@ def job_report(data: bytes) -> object:
 
 
 def message_head(data: bytes) -> object:
-    """The head of any message of a site's, as what its connection ends at has it."""
-    head = _json(data)
-    message = Message(head if isinstance(head, dict) else {}, data)
-    message.set_prop(MessagePropKey.COMMON_NAME, "south")
-    if _filter().check(message) is not None:
+    """The head of any message, as the gates of the server and of a site have it."""
+    message = Message(read_head(data), data)
+    server, site = _gates()
+    if not server.passes("south", message) and not site.passes(None, message):
         raise fedlin.errors.WireError("the message was dropped")
     return None
 
 
+def frame(data: bytes) -> object:
+    """What comes on a connection before it is known to be a message, and by which a process introduces itself."""
+    flare_gate._prefix(data)
+    flare_gate._check_introduction(data[PREFIX_LEN:])
+    return None
+
+
+def site_request(data: bytes) -> object:
+    """What the server asks of FLARE's process at a site."""
+    request = Request(topic=data[:20].decode(errors="replace"), body="")
+    request.set_header(RequestHeader.JOB_ID, _json(data[20:]))
+    return unanswered(request)
+
+
 @cache
-def _filter() -> _Filter:
+def _gates() -> tuple[ServerGate, SiteGate]:
     place = Path(tempfile.mkdtemp())
     (place / NAME).write_text("[sites]\nsouth = {}\n", encoding="utf-8")
-    return _Filter("server", place / NAME)
+    return ServerGate(place, "server"), SiteGate(place, "south")
 
 
 def _json(data: bytes) -> Any:
@@ -264,6 +286,8 @@ TARGETS: dict[str, Callable[[bytes], object]] = {
     "job report": job_report,
     "message head": message_head,
     **secure_decoders.TARGETS,
+    "frame": frame,
+    "site request": site_request,
 }
 NAMES = list(TARGETS)
 
@@ -313,6 +337,8 @@ def seeds() -> Iterator[bytes]:
         StreamHeaderKey.DATA_TYPE: StreamDataType.FINAL,
         StreamHeaderKey.SIZE: 9,
     }
+    hello_frame = msgpack.packb({"endpoint_name": "south", "timestamp": 1.0, "fqcn": "south"})
+    prefix = PREFIX_STRUCT.pack(PREFIX_LEN + len(hello_frame), 0, Types.HELLO, 0, 0, 0, 1, 0)
     right: dict[str, list[Any]] = {
         "site": [hello, begin(), b"\x03\x04\x00" + bytes(40)],
         "task": [np.ones(DIM).tobytes()],
@@ -341,7 +367,9 @@ def seeds() -> Iterator[bytes]:
         "readmission": [json.dumps(["south"])],
         "site status": [{"running_jobs": [{"job_id": "job"}]}],
         "job report": [{"job_id": "job", "code": 101, "reason": "it failed"}],
-        "message head": [heartbeat, {**heartbeat, **part}],
+        "message head": [msgpack.packb(heartbeat), msgpack.packb({**heartbeat, **part})],
+        "frame": [prefix + hello_frame],
+        "site request": [TrainingTopic.CHECK_STATUS.encode().ljust(20)],
         **secure_decoders.right(),
         "introduction": [json.dumps(["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", PUBLIC, "ab"])],
     }

@@ -38,7 +38,10 @@ _NEEDED = (
     "nvflare.private.fed.app.client.client_train",
     "nvflare.private.fed.app.client.worker_process",
     "fedlin.deploy.flare.programs",
+    "fedlin.transports.flare_gate",
+    "fedlin.transports.flare_requests",
     "fedlin.transports.flare_site",
+    "fedlin.transports.flare_site_gate",
 )
 
 

@@ -25,13 +25,16 @@ from fedlin.transports.message_limit import LARGEST_FRAME
 
 Kind = Literal["server", "client"]
 ADMIN = "admin@fedlin.local"
-OWN = {"site_filter": "fedlin.transports.flare_filter.SiteFilter", "rejoin": "fedlin.transports.flare_rejoin.Rejoin"}
+_GATE = {"gate": "fedlin.transports.flare_gate.NeedsGate"}
+OWN = {**_GATE, "rejoin": "fedlin.transports.flare_rejoin.Rejoin"}
 _COMPONENTS = [SERVER, SITE]
 # What the holder of the admin's certificate may do: no code, no shell, no ending of processes; at a site, jobs alone.
 _NEVER = dict.fromkeys(("byoc", "shell_commands", "operate", "clone_job", "server-predeployed-flwr"), "none")
 _SITE_RIGHTS = {**_NEVER, "submit_job": "any", "manage_job": "any", "download_job": "none", "view": "none"}
 _SERVER_RIGHTS = {**_SITE_RIGHTS, "download_job": "any", "view": "any", "app_command": "any"}
 _RIGHTS = {"server": {"project_admin": _SERVER_RIGHTS}, "client": {"project_admin": _SITE_RIGHTS}}
+_CONNECTIONS = 1000  # that FLARE's server has a thread for, two of each site
+_SITES = 10_000  # that may take part, of which the federation's settings decide
 _LOG_SIZE, _LOG_FILES = 5 << 20, 3  # bytes of each of FLARE's logs, and how many old ones are kept
 
 
@@ -126,7 +129,8 @@ def configure(kit: Path, kind: Kind) -> None:
     kit.chmod(0o700)
     within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
     frames = [[f"grpc.max_{way}_message_length", LARGEST_FRAME] for way in ("send", "receive")]
-    _write(kit / "local" / "comm_config.json", {"internal": within, "grpc": {"options": frames}})
+    without = {"options": frames, "max_workers": _CONNECTIONS}
+    _write(kit / "local" / "comm_config.json", {"internal": within, "grpc": without})
     _configure_logs(kit / "local")
     _write(kit / "local" / "authorization.json", {"format_version": "1.0", "permissions": _RIGHTS[kind]})
     if kind == "server":
@@ -148,7 +152,10 @@ def _configure_logs(local: Path) -> None:
 
 
 def _configure_server(kit: Path) -> None:
-    """Keep FLARE's records in the server's own folder, and start a job once it is there."""
+    """Keep FLARE's records in the server's own folder, start a job once it is there, and let any number of sites in."""
+    startup = json.loads((kit / "startup" / "fed_server.json").read_text(encoding="utf-8"))
+    startup["servers"][0]["max_num_clients"] = _SITES
+    _write(kit / "startup" / "fed_server.json", startup)
     resources = _default(kit / "local", "resources.json")
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.resolve() / "snapshots")
     for component in resources["components"]:
@@ -156,9 +163,7 @@ def _configure_server(kit: Path) -> None:
             component["args"]["uri_root"] = str(kit.resolve() / "jobs")
         if component["id"] == "job_scheduler":
             component["args"] |= {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 5.0}
-    resources["components"] += [{"id": name, "path": path, "args": {}} for name, path in OWN.items()]
-    resources["class_allow_list"] = [*_COMPONENTS, *OWN.values()]
-    _write(kit / "local" / "resources.json", resources)
+    _write_resources(kit / "local", resources, OWN)
 
 
 def check_port(kit: Path) -> None:
@@ -175,7 +180,13 @@ def _keep_to_itself(local: Path) -> None:
     """A site runs nothing but the job's own components, and sends no logs."""
     resources = _default(local, "resources.json")
     resources["components"] = [part for part in resources["components"] if part["id"] != "site_log_streamer"]
-    resources |= {"class_allow_list": _COMPONENTS, "allow_log_streaming": False}
+    _write_resources(local, resources | {"allow_log_streaming": False}, _GATE)
+
+
+def _write_resources(local: Path, resources: dict[str, Any], own: Mapping[str, str]) -> None:
+    """What FLARE loads of its own, and of ours; of a job it loads a job's components alone."""
+    resources["components"] += [{"id": name, "path": path, "args": {}} for name, path in own.items()]
+    resources["class_allow_list"] = [*_COMPONENTS, *own.values()]
     _write(local / "resources.json", resources)
 
 

@@ -1,14 +1,16 @@
-"""Starts a program of NVIDIA FLARE without what no federation here uses: `python start_program.py MODULE ...`.
+"""Starts a program of NVIDIA FLARE behind a gate, without what no federation here uses: `start_program.py MODULE ...`.
 
-FLARE imports every driver it has, also that for HTTP, whose library takes a third of what a site's process takes to
-start; kits speak gRPC. The process of a job is started in the same way, by the process that this starts. Run as a file,
-since importing `fedlin` for it would take longer than it saves.
+The gate checks what others send before FLARE sees it (`transports/flare_gate.py`). FLARE imports every driver it has,
+also that for HTTP, whose library takes a third of what a site's process takes to start; kits speak gRPC. The process of
+a job is started in the same way, by the process that this starts. Run as a file, since the process of a job at the
+server needs no gate, and importing `fedlin` for it now would take longer than leaving out the driver saves.
 """
 
 import os
 import runpy
 import shlex
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,7 @@ def start(program: str) -> None:
     """Run one of FLARE's modules as `python -m` does, with the arguments that are left."""
     sys.path[0] = os.getcwd()
     leave_out()
+    install_gate(program, Path.cwd())
     for kind in _LAUNCHERS:
         if program.endswith(f".{kind}_train"):
             launch_jobs_likewise(kind)
@@ -29,6 +32,25 @@ def start(program: str) -> None:
 def leave_out() -> None:
     """Put an empty module where FLARE would look for the driver for HTTP."""
     sys.modules.setdefault(_UNUSED, ModuleType(_UNUSED))
+
+
+def install_gate(program: str, kit: Path) -> None:
+    """Have FLARE's own process of the server, and every one of a site, check what comes to it."""
+    if program.endswith((".server_train", ".client_train", ".worker_process")):
+        from nvflare.fuel.f3.cellnet.identity import get_cert_common_name_from_file as own_name
+
+        from fedlin.transports.flare_gate import install
+
+        if program.endswith(".server_train"):
+            from fedlin.transports.flare_server_gate import ServerGate
+
+            install(ServerGate(kit, str(own_name(str(kit / "startup" / "server.crt")))))
+        else:
+            from fedlin.transports.flare_requests import limit_requests
+            from fedlin.transports.flare_site_gate import SiteGate
+
+            install(SiteGate(kit, str(own_name(str(kit / "startup" / "client.crt")))))
+            limit_requests(kit)
 
 
 def launch_jobs_likewise(kind: str) -> None:

@@ -1,22 +1,18 @@
-"""A component of FLARE's server process that lets a site reach the server and no other site.
+"""The gate of the server's own process, which lets a site reach the server and no site another.
 
-All connections of a federation end at the server, which passes messages on by the names in their headers. FLARE lets a
-site address another one, under any name it likes to give, and lets every participant ask any other process to end. With
-this filter a message is dropped unless the certificate of the connection it came on allows it: a site's message has to
-be for the server, in the site's own name, no longer than the run needs, and one of those that sites send
-(`flare_permissions.py`); who is not a site in the server's settings, be it that it was one, is not heard at all. The
+All connections of a federation end at the server, which passes messages on by the names in their heads. FLARE lets a
+site address another one, under any name it likes to give, and lets every participant ask any other process to end. Here
+a message is dropped unless the certificate of the connection it came on allows it: a site's message has to be for the
+server, in the site's own name, no longer than the run needs, and one of those that sites send
+(`flare_permissions.py`); who is not a site in the server's settings, be it that it was one, cannot connect. The
 settings are those of the latest run.
 """
 
 import logging
 import tomllib
 from pathlib import Path
-from typing import Any
 
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_CHANNEL,
@@ -26,40 +22,31 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 from nvflare.private.defs import CellChannelTopic, CellMessageHeaderKeys
 
-from fedlin.transports.flare_messages import SERVER
-from fedlin.transports.flare_permissions import refusal
+from fedlin.transports.flare_permissions import refusal_at_server
 from fedlin.transports.message_limit import AGAIN, Part, PartCounter, read_limit
 from fedlin.transports.refusals import Refusals
 
 _TOKENS = 4  # of a name that are remembered
 _STREAM = f"{STREAM_CHANNEL}:{STREAM_DATA_TOPIC}"  # where FLARE's processes wait for parts of messages
 _PARTS = (StreamDataType.CHUNK, StreamDataType.FINAL)
+_STRANGER = "it is not a site of this federation"
 _log = logging.getLogger(__name__)
 
 
-class SiteFilter(FLComponent):  # type: ignore[misc] # FLARE has no types
-    """Installs the filter when the server starts."""
+class ServerGate:
+    """Knows the sites by the server's settings, as they are now.
 
-    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """FLARE's hook."""
-        if event_type == EventType.SYSTEM_START:
-            core = fl_ctx.get_engine().get_cell().core_cell
-            host = core.identity_resolver.resolve(SERVER)
-            core.add_incoming_filter("*", "*", _Filter(host, _kit(fl_ctx) / "federation.toml").check)
+    Args:
+        kit: The server's folder.
+        host: The name in the server's certificate.
+    """
 
-
-def _kit(fl_ctx: Any) -> Path:
-    return Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
-
-
-class _Filter:
-    """Knows the server by the name in its certificate, and the sites by the server's settings, as they are now."""
-
-    def __init__(self, host: str, settings: Path) -> None:
+    def __init__(self, kit: Path, host: str) -> None:
         self.host = host
-        self.settings = settings
+        self._kit = kit
+        self._settings = kit / "federation.toml"
         self._read: tuple[float, set[str]] = (0.0, set())
-        self._refusals = Refusals(settings.parent)
+        self._refusals = Refusals(kit)
         self._parts = PartCounter()
         self._twins = TwinWatch()
 
@@ -69,36 +56,51 @@ class _Filter:
         Where the file cannot be read, those of before: a run that goes on does not depend on it.
         """
         try:
-            changed = self.settings.stat().st_mtime
+            changed = self._settings.stat().st_mtime
         except FileNotFoundError:
             return None
         if changed != self._read[0]:
             known = self._read[1]
             try:
-                known = set(tomllib.loads(self.settings.read_text(encoding="utf-8")).get("sites", {}))
+                known = set(tomllib.loads(self._settings.read_text(encoding="utf-8")).get("sites", {}))
             except (ValueError, AttributeError, TypeError, RecursionError) as error:
-                _log.warning("%s cannot be read, and the sites are those of before: %s", self.settings, error)
+                _log.warning("%s cannot be read, and the sites are those of before: %s", self._settings, error)
             self._read = changed, known
         return self._read[1]
 
-    def check(self, message: Message) -> Message | None:
-        """None for a message that may go on; a message in its place for one that FLARE is to drop."""
-        sender = str(message.get_prop(MessagePropKey.COMMON_NAME))
-        if sender == self.host:
+    def stranger(self, peer: str | None) -> str | None:
+        """Why nobody of this name may connect; FLARE's users and the server's own processes may."""
+        if peer is None:
+            return "its certificate has no name"
+        if "@" in peer or peer == self.host:
             return None
-        header = message.get_header
         sites = self.sites()
-        reason = refusal(sender, "@" not in sender if sites is None else sender in sites, message)
-        if reason is None and "@" not in sender:
-            reason = self._too_long(sender, message)
+        return None if sites is None or peer in sites else _STRANGER
+
+    def passes(self, peer: str | None, message: Message) -> bool:
+        """Whether a message may go on."""
+        if peer == self.host:
+            return True
+        reason = self.stranger(peer)
+        if peer is None or reason is not None:
+            self.refuse(peer, str(reason))
+            return False
+        reason = refusal_at_server(peer, message)
+        if reason is None and "@" not in peer:
+            reason = self._too_long(peer, message)
         if reason is None:
-            if header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
-                self._look_for_twins(sender, str(header(CellMessageHeaderKeys.TOKEN)))
-            return None
+            if message.get_header(MessageHeaderKey.TOPIC) == CellChannelTopic.HEART_BEAT:
+                self._look_for_twins(peer, str(message.get_header(CellMessageHeaderKeys.TOKEN)))
+            return True
         if reason != AGAIN:
-            line = f"dropped a message of {sender}: {reason}"
-            self._refusals.report(sender, line, "message dropped", sender=sender, why=reason)
-        return Message()
+            self.refuse(peer, reason)
+        return False
+
+    def refuse(self, peer: str | None, reason: str) -> None:
+        """Report that something of a participant's was dropped."""
+        name = str(peer)
+        line = f"dropped a message of {name}: {reason}"
+        self._refusals.report(name, line, "message dropped", sender=name, why=reason)
 
     def _look_for_twins(self, sender: str, token: str) -> None:
         why = "two machines take part under this name, each with a copy of its folder: jobs go to the one started last"
@@ -107,7 +109,7 @@ class _Filter:
 
     def _too_long(self, sender: str, message: Message) -> str | None:
         header = message.get_header
-        length, limit = len(message.payload or b""), read_limit(self.settings.parent)
+        length, limit = len(message.payload or b""), read_limit(self._kit)
         declared = header(StreamHeaderKey.SIZE) or 0
         if not isinstance(declared, int):
             return "it does not say how long it is"

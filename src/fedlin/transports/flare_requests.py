@@ -1,0 +1,71 @@
+"""What the server may ask of FLARE's own process at a site: what starts, watches and ends a job, and nothing else.
+
+FLARE answers whoever asks it to run a command, to read a file or to delete a folder, and looks for a permission only
+where the question says that it needs one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from nvflare.fuel.f3.message import Message
+from nvflare.private.admin_defs import Message as Request
+from nvflare.private.admin_defs import error_reply
+from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
+from nvflare.private.fed.client.admin import FedAdminAgent
+
+from fedlin.checks import printable
+from fedlin.transports.flare_messages import SERVER
+from fedlin.transports.refusals import Refusals
+
+ANSWERED = frozenset(
+    {
+        TrainingTopic.CHECK_STATUS,
+        TrainingTopic.CHECK_RESOURCE,
+        TrainingTopic.CANCEL_RESOURCE,
+        TrainingTopic.DEPLOY,
+        TrainingTopic.START_JOB,
+        TrainingTopic.ABORT,
+        TrainingTopic.NOTIFY_JOB_STATUS,  # which the site's own process of the job asks
+    }
+)
+_OF_NO_JOB = (TrainingTopic.CHECK_STATUS, TrainingTopic.CANCEL_RESOURCE)
+_NAME = 80  # characters of a topic that are told
+
+
+def limit_requests(kit: Path, put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Have FLARE's own process at a site answer those requests alone.
+
+    Args:
+        kit: The site's folder.
+        put: What replaces a function of FLARE's.
+    """
+    original, refusals = FedAdminAgent._dispatch_request, Refusals(kit)
+
+    def dispatch(agent: FedAdminAgent, message: Message) -> Message:
+        reason = unanswered(message.payload)
+        if reason is None:
+            answer: Message = original(agent, message)
+            return answer
+        refusals.report(SERVER, f"refused a request of the server: {reason}", "request refused", why=reason)
+        return new_cell_message({}, error_reply("this site does not answer that"))
+
+    put(FedAdminAgent, "_dispatch_request", dispatch)
+
+
+def unanswered(request: object) -> str | None:
+    """Why a request is not answered; None where it is."""
+    if not isinstance(request, Request):
+        return "it is no request"
+    topic, job = request.topic, request.get_header(RequestHeader.JOB_ID)
+    if not isinstance(topic, str) or topic not in ANSWERED:
+        return f"it asks for {printable(str(topic), _NAME)}, which no job needs"
+    if job is None and topic in _OF_NO_JOB:
+        return None
+    try:
+        if str(UUID(job)) == job:  # FLARE makes the name of a folder of it
+            return None
+    except (ValueError, TypeError, AttributeError):
+        pass
+    return f"it asks for {topic} of a job that is called {printable(str(job), _NAME)}"
