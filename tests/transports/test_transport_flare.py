@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from fedlin.audit import AuditTrail
 from fedlin.deploy.flare.authority import Authority, make_key
 from fedlin.deploy.flare.kits import Place, write_kits
 from fedlin.errors import WireError
-from fedlin.transports import flare, flare_site
+from fedlin.transports import flare, flare_site, refusals
 from fedlin.transports.flare import FlareTransport, JobAbortedError
 from fedlin.transports.flare_job import JobPlace
 from fedlin.transports.flare_messages import ANSWER, INTRODUCE, NOTHING, Sealed
@@ -239,9 +240,14 @@ def test_no_exchange_goes_on_once_the_question_whether_replies_are_enough_has_fa
 
 
 def test_a_site_answers_the_server_alone(
-    transport: FlareTransport, wire: Wire, authority: Authority, caplog: pytest.LogCaptureFixture
+    transport: FlareTransport,
+    wire: Wire,
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither a site by its own name, nor one that FLARE takes for the server: the code is missing or wrong."""
+    monkeypatch.setattr(refusals, "time", SimpleNamespace(monotonic=count(0.0, 60.0).__next__))  # each is told
     victim, other = wire.sites["a"], job_key(authority, "b", "b")
     between = Channel(authority.root, "c", other)  # b's codes, under whatever keys it has agreed on
     between.introduce(job_key(authority, "c", "b").introduction)
@@ -263,6 +269,18 @@ def test_a_site_answers_the_server_alone(
     for code in (own, b"", bytes(28)):
         assert victim.answer("x", b"1", code) == NOTHING
     assert "host did not send this message" in caplog.text
+
+
+def test_refused_calls_fill_no_disk_at_a_site(wire: Wire) -> None:
+    """Whoever asks chooses the name, the phase and what is wrong with the message."""
+    site = wire.sites["a"]
+    before = len(list(AuditTrail(site.kit).entries()))
+    for number in range(100):
+        site.answers.answer(f"stranger-{number}", f"phase-{number}", Sealed(b""))
+        site.answers.introduce(SERVER, "", Sealed(b"no introduction"))
+    first, second = [entry.facts for entry in AuditTrail(site.kit).entries()][before:]
+    assert (first["event"], first["caller"], first["phase"]) == ("call refused", "stranger-0", "phase-0")
+    assert (second["caller"], second["phase"]) == (SERVER, "introduction")
 
 
 def test_a_message_of_the_server_serves_for_nothing_else(wire: Wire, authority: Authority) -> None:

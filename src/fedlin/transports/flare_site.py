@@ -8,7 +8,6 @@ import json
 import logging
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from nvflare.apis.event_type import EventType
@@ -16,11 +15,11 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
-from fedlin.audit import AuditTrail
 from fedlin.errors import WireError
 from fedlin.transports.flare_job import JobPlace, job_place, open_log, program
 from fedlin.transports.flare_messages import ANSWER, INTRODUCE, NOTHING, READY, SERVER, Messenger, Sealed
 from fedlin.transports.message_codes import Channel, Context
+from fedlin.transports.refusals import Refusals
 from fedlin.transports.transport import Handler
 
 WORD = 2.0  # seconds without a request after which a site sends word again: its connection may have been away
@@ -44,6 +43,7 @@ class SiteAnswers:
         settings = json.loads((place.kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
         self._server = server
         self._channel = Channel(place.root, settings["servers"][0]["identity"], self._key)
+        self._refusals = Refusals(place.kit)
         self._handler: Handler | None = None
         self._turn = threading.Lock()
 
@@ -77,7 +77,7 @@ class SiteAnswers:
             self._check_caller(caller)
             self._channel.introduce(message.payload)
         except WireError as refusal:
-            _refuse(self._place.kit, caller, "introduction", refusal)
+            self._refuse(caller, "introduction", refusal)
             return NOTHING
         return Sealed(self._key.introduction)
 
@@ -87,7 +87,7 @@ class SiteAnswers:
             self._check_caller(caller)
             self._channel.check(context, *message)
         except WireError as refusal:
-            _refuse(self._place.kit, caller, phase, refusal)
+            self._refuse(caller, phase, refusal)
             return NOTHING
         if self._handler is None:
             self._handler = program()(self._place.name, str(self._place.kit), self._place.sent)
@@ -97,6 +97,11 @@ class SiteAnswers:
     def _check_caller(self, caller: str) -> None:
         if caller != self._server:
             raise WireError("sites answer the server alone.")
+
+    def _refuse(self, caller: str, phase: str, why: WireError) -> None:
+        # Whoever asks chooses the caller's name, and all of it came from the server: these are one sender's.
+        line = f"refused a call in the name of {caller!r:.80}: {why}"
+        self._refusals.report(SERVER, line, "call refused", caller=caller[:64], phase=phase[:64], why=str(why))
 
 
 class FlareSite(Executor):  # type: ignore[misc] # FLARE has no types
@@ -153,9 +158,3 @@ class FlareSite(Executor):  # type: ignore[misc] # FLARE has no types
             _log.debug("the server did not take the word that this site is there: %r", error)
             return False
         return True
-
-
-def _refuse(kit: Path, caller: str, phase: str, why: WireError) -> None:
-    """Write down that somebody was refused."""
-    _log.warning("refused a call in the name of %.80r: %s", caller, why)
-    AuditTrail(kit).record("call refused", caller=caller[:64], phase=phase[:64], why=str(why))
