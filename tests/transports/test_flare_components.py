@@ -98,6 +98,10 @@ class Engine:
         self.job_runner = SimpleNamespace(running_jobs={"job": SimpleNamespace(run_aborted=False)})
         self.run_processes: dict[str, object] = {"job": {}}
         self.looks = threading.Semaphore(0)
+        self.args = SimpleNamespace(workspace="server")
+        self.guarded: list[tuple[object, Path]] = []
+        patch.setattr(flare_rejoin, "Refusals", lambda kit: kit)
+        patch.setattr(flare_rejoin, "guard_replies", lambda *guarded: self.guarded.append(guarded))
         patch.setattr(flare_rejoin, "_LOOK", 0.001)
         patch.setattr(flare_rejoin, "_FlareProcesses", lambda engine, job: None)
         patch.setattr(flare_rejoin, "RunningJob", lambda processes: SimpleNamespace(look=self.looks.release))
@@ -146,6 +150,10 @@ def test_a_job_that_says_it_is_over_is_started_at_no_site_any_more(engine: Engin
         assert engine.looked_after()
     engine.say_over("server.job", b"job")
     assert engine.left_alone()
+
+
+def test_what_sites_reply_is_guarded_from_the_start(engine: Engine) -> None:
+    assert engine.guarded == [(engine, Path("server"))]
 
 
 def test_no_site_is_started_for_a_job_that_was_aborted_or_has_no_process(engine: Engine) -> None:

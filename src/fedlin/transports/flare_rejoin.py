@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from nvflare.apis.event_type import EventType
@@ -28,6 +29,8 @@ from nvflare.private.fed.server.job_runner import JobRunner
 
 from fedlin.checks import printable
 from fedlin.transports.flare_messages import CHANNEL, ENDED, OVER, SERVER, UNABLE, tell
+from fedlin.transports.flare_replies import guard_replies
+from fedlin.transports.refusals import Refusals
 
 _LOOK = 0.5  # seconds
 _FIRST, _LAST = 5.0, 60.0  # seconds after which a site that lacks the job is tried again: more each time
@@ -122,6 +125,7 @@ class Rejoin(FLComponent):  # type: ignore[misc] # FLARE has no types
         """FLARE's hook."""
         if event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
+            guard_replies(engine, Refusals(Path(engine.args.workspace)))
             engine.get_cell().register_request_cb(
                 channel=CellChannel.SERVER_MAIN,
                 topic=CellChannelTopic.REPORT_JOB_FAILURE,
