@@ -170,18 +170,18 @@ def test_a_site_whose_process_ends_now_and_then_is_back_at_once_each_time() -> N
     """Pauses grow where starts fail one after the other, and not where each brings a process that lasts."""
     now, there, started = 0.0, {"north"}, list[float]()
 
-    def start(names: set[str]) -> None:
+    def start(name: str) -> None:
         started.append(now)
-        there.update(names)
+        there.add(name)
 
     processes = SimpleNamespace(
         connected=there.copy,
         registered=lambda: {"north": "1"},
-        lacking=set,
+        lacks=lambda name: True,
         start=start,
         tell_ended=lambda name: None,
     )
-    job = RunningJob(processes, lambda: now)
+    job = RunningJob(processes, lambda: now, lambda work: work())
     for number in range(20):
         now = 30.0 * number + 10.0
         job.look()

@@ -1,10 +1,11 @@
 """Sites that come back into a job: where it is started again, and how their new processes are asked."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 import test_transport_flare
+from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellMessageHeaderKeys, JobFailureMsgKey
 from nvflare.private.fed.server.fed_server import FederatedServer
@@ -23,7 +26,7 @@ from fedlin.deploy.flare.authority import Authority
 from fedlin.transports import flare
 from fedlin.transports.flare import FlareTransport
 from fedlin.transports.flare_messages import ANSWER, INTRODUCE, NOTHING
-from fedlin.transports.flare_rejoin import RunningJob, harmless, lacks
+from fedlin.transports.flare_rejoin import RunningJob, _FlareProcesses, harmless, lacks
 from fedlin.transports.transport import GONE
 
 authority, wire, transport = test_transport_flare.authority, test_transport_flare.wire, test_transport_flare.transport
@@ -37,10 +40,10 @@ class Watched:
         self.tokens = tokens  # of the sites that are registered
         self.there: set[str] = set()  # the sites whose process of the job is connected
         self.runs: set[str] = set()  # the sites that answer that the job runs there, or do not answer
-        self.asked: list[tuple[float, set[str]]] = []
-        self.started: list[tuple[float, set[str]]] = []
+        self.asked: list[tuple[float, str]] = []
+        self.started: list[tuple[float, str]] = []
         self.ended: list[tuple[float, str]] = []
-        self.job = RunningJob(self, lambda: self.now)
+        self.job = RunningJob(self, lambda: self.now, lambda work: work())
 
     def connected(self) -> set[str]:
         return set(self.there)
@@ -48,12 +51,12 @@ class Watched:
     def registered(self) -> Mapping[str, str]:
         return dict(self.tokens)
 
-    def lacking(self, names: Collection[str]) -> set[str]:
-        self.asked.append((self.now, set(names)))
-        return set(names) - self.runs
+    def lacks(self, name: str) -> bool:
+        self.asked.append((self.now, name))
+        return name not in self.runs
 
-    def start(self, names: Collection[str]) -> None:
-        self.started.append((self.now, set(names)))
+    def start(self, name: str) -> None:
+        self.started.append((self.now, name))
 
     def tell_ended(self, name: str) -> None:
         self.ended.append((self.now, name))
@@ -87,7 +90,7 @@ def test_a_site_that_lacks_the_job_is_tried_again_after_growing_pauses() -> None
     job = Watched(a="1", b="1")
     del job.tokens["b"]
     job.wait(210)
-    assert job.started == [(when, {"a"}) for when in (5, 10, 20, 40, 80, 140, 200)]
+    assert job.started == [(when, "a") for when in (5, 10, 20, 40, 80, 140, 200)]
     assert job.asked == job.started
 
 
@@ -98,7 +101,7 @@ def test_who_registers_later_has_the_job_started_at_once() -> None:
     job.wait(100)
     job.runs, job.tokens = set(), {"a": "2", "b": "1"}
     job.wait(140)
-    assert job.started == [(100 + when, {"a", "b"}) for when in (0.5, 5.5, 15.5, 35.5, 75.5, 135.5)]
+    assert job.started == [(100 + when, name) for when in (0.5, 5.5, 15.5, 35.5, 75.5, 135.5) for name in "ab"]
 
 
 def test_where_the_job_runs_it_is_never_started() -> None:
@@ -106,10 +109,10 @@ def test_where_the_job_runs_it_is_never_started() -> None:
     job.there, job.runs = {"a"}, {"b", "c"}
     job.wait(210)
     assert job.started == []
-    assert job.asked == [(when, {"b", "c"}) for when in (5, 10, 20, 40, 80, 140, 200)]
+    assert job.asked == [(when, name) for when in (5, 10, 20, 40, 80, 140, 200) for name in "bc"]
     job.runs = {"c"}
     job.wait(60)
-    assert job.started == [(260, {"b"})]
+    assert job.started == [(260, "b")]
 
 
 def test_where_a_process_lasted_for_a_while_the_job_is_started_at_once_and_then_after_short_pauses() -> None:
@@ -121,24 +124,76 @@ def test_where_a_process_lasted_for_a_while_the_job_is_started_at_once_and_then_
         job.wait(lasts)
         job.there = set()
         job.wait(starts[-1] - lasts)
-        assert job.started == [(begun + when, {"a"}) for when in starts]
+        assert job.started == [(begun + when, "a") for when in starts]
 
 
-def test_who_registers_again_and_again_has_the_job_started_every_two_seconds() -> None:
+def test_who_registers_again_and_again_has_the_job_started_sooner_once_a_minute() -> None:
     job = Watched(a="1")
-    for number in range(20):
+    for number in range(240):
         job.tokens["a"] = f"another {number}"
         job.wait(0.5)
-    assert job.started == [(when, {"a"}) for when in (2, 4, 6, 8, 10)]
+    assert job.started == [(when, "a") for when in (2, 7, 17, 37, 62, 67, 77, 97)]
 
 
-def test_a_start_that_fails_is_tried_again_after_the_pause() -> None:
-    job, failing = Watched(a="1"), MagicMock(side_effect=RuntimeError)
-    job.start = failing  # type: ignore[method-assign]
-    for now, tried in ((5, 1), (9.5, 1), (10, 2), (19.5, 2), (20, 3)):
-        with suppress(RuntimeError):
-            job.wait(now - job.now)
-        assert (job.now, failing.call_count) == (now, tried)
+def test_a_start_that_fails_is_tried_again_after_the_pause_and_keeps_nobody_else_out() -> None:
+    job, tried = Watched(a="1", b="1"), Counter[str]()
+
+    def start(name: str) -> None:
+        tried[name] += 1
+        if name == "a":
+            raise RuntimeError
+
+    job.start = start  # type: ignore[method-assign]
+    for now, times in ((5, 1), (9.5, 1), (10, 2), (19.5, 2), (20, 3)):
+        job.wait(now - job.now)
+        assert (job.now, tried) == (now, {"a": times, "b": times})
+
+
+def test_a_site_that_does_not_answer_keeps_no_other_waiting() -> None:
+    """Neither another site's start nor word of a process that has ended; and it is asked no second time meanwhile."""
+    job, hold = Watched(a="1", b="1", c="1"), Hold()
+    started, lacks = threading.Event(), job.lacks
+
+    def answer(name: str) -> bool:
+        asked = lacks(name)
+        if name == "a":
+            hold()
+        return asked
+
+    job.lacks, job.start = answer, lambda name: started.set()  # type: ignore[method-assign]
+    job.job, job.there = RunningJob(job, lambda: job.now), {"c"}
+    try:
+        job.wait(5)
+        assert hold.reached.wait(LONG)
+        assert started.wait(LONG)
+        job.there, job.runs = set(), {"c"}
+        job.wait(300)
+        assert job.ended == [(5.5, "c")]
+        assert [name for _, name in job.asked].count("a") == 1
+    finally:
+        hold.go.set()
+
+
+def test_sites_that_come_at_once_all_take_part() -> None:
+    """Each is noted by a thread of its own."""
+
+    class Process(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            found = super().__getitem__(key)
+            time.sleep(0.01)
+            return found
+
+    names = [f"site-{number}" for number in range(8)]
+    clients = {name: SimpleNamespace(name=name, token=f"new {name}", to_dict=lambda n=name: n) for name in names}
+    process = Process({RunProcessKey.PARTICIPANTS: {"old": SimpleNamespace(name="site-0", to_dict=str)}})
+    job = SimpleNamespace(job_id=JOB, meta={})
+    processes = _FlareProcesses(SimpleNamespace(run_processes={JOB: process}, get_cell=MagicMock()), job)
+    noting = [threading.Thread(target=processes._take_part, args=(clients[name],)) for name in names]
+    for thread in noting:
+        thread.start()
+    join(*noting)
+    assert process[RunProcessKey.PARTICIPANTS] == {client.token: client for client in clients.values()}
+    assert sorted(job.meta[JobMetaKey.JOB_CLIENTS]) == names
 
 
 CHANGES: dict[str, Callable[[Watched, str], object]] = {
@@ -160,7 +215,8 @@ def test_in_whatever_order_things_happen_who_lacks_the_job_is_tried_in_time_and_
 ) -> None:
     job = Watched(a="1", b="1")
     since: dict[tuple[str, str], float] = {}  # when a registered site without the job was first seen so
-    starts: dict[str, tuple[str, float, float, bool]] = {}  # registration, when, the pause then, whether it lasted
+    # Registration, when, the pause then, whether it lasted, and when a new registration last was the reason.
+    starts = dict.fromkeys("ab", ("1", 0.0, 2.5, False, -LONG))
     for (change, changed), (seconds, pause) in events:
         before = set(job.there)
         CHANGES[change](job, changed)
@@ -171,15 +227,16 @@ def test_in_whatever_order_things_happen_who_lacks_the_job_is_tried_in_time_and_
             before = set(job.there)
             lacking = {place for place in job.tokens.items() if place[0] not in job.there | job.runs}
             since = {place: since.get(place, job.now) for place in lacking}
-            for name, (token, when, least, lasted) in starts.items():
-                starts[name] = token, when, least, lasted or (name in job.there and job.now >= when + least)
-            for name in {name for _, names in job.started for name in names}:
+            for name, (token, when, least, lasted, renewed) in starts.items():
+                lasted = lasted or (name in job.there and job.now >= when + least)
+                starts[name] = token, when, least, lasted, renewed
+            for _, name in job.started:
                 assert (name, job.tokens[name]) in lacking
-                token, when, least, lasted = starts.get(name, ("", -LONG, 0.0, False))
-                same = token == job.tokens[name]
-                assert job.now >= when + (least if same else 2)
-                least = min(2 * least, 60) if same and not lasted else 5
-                starts[name] = job.tokens[name], job.now, least, False
+                token, when, least, lasted, renewed = starts[name]
+                renews = token != job.tokens[name] and job.now >= max(when + 2, renewed + 60)
+                assert renews or job.now >= when + least
+                least = min(2 * least, 60) if not renews and not lasted else 5
+                starts[name] = job.tokens[name], job.now, least, False, job.now if renews else renewed
             latest = {name: start[1] for name, start in starts.items()}
             assert all(job.now - max(since[place], latest.get(place[0], 0)) < 60 for place in lacking)
 

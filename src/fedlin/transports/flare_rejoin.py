@@ -9,7 +9,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -34,14 +35,18 @@ from fedlin.transports.refusals import Refusals
 
 _LOOK = 0.5  # seconds
 _FIRST, _LAST = 5.0, 60.0  # seconds after which a site that lacks the job is tried again: more each time
-_APART = 2.0  # the same for one that has registered anew
+_APART = 2.0  # the same for one that has registered anew, once in _LAST seconds
 _LONGEST = 500  # characters of a report that go into the log
 _ANSWER, _DEPLOY = 2.0, 10.0  # seconds in which a site says what runs there, and in which it takes a job
 _log = logging.getLogger(__name__)
 
 
+def _begin(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="fedlin-rejoin-site", daemon=True).start()
+
+
 class JobProcesses(Protocol):
-    """The processes of one job, as FLARE's server process knows them."""
+    """The processes of one job, as FLARE's server process knows them; several threads may ask for them at once."""
 
     def connected(self) -> set[str]:
         """The sites whose process of the job is connected."""
@@ -49,10 +54,10 @@ class JobProcesses(Protocol):
     def registered(self) -> Mapping[str, str]:
         """The sites whose own process is, each with a token that is another one once it was started again."""
 
-    def lacking(self, names: Collection[str]) -> set[str]:
-        """Which of these sites answer that no process of the job runs there."""
+    def lacks(self, name: str) -> bool:
+        """Whether this site answers that no process of the job runs there."""
 
-    def start(self, names: Collection[str]) -> None:
+    def start(self, name: str) -> None:
         """Start the job there."""
 
     def tell_ended(self, name: str) -> None:
@@ -64,38 +69,55 @@ class _Try(NamedTuple):
 
     token: str  # of the site's registration
     when: float
-    next: float  # as long as this is its registration
+    next: float  # at the latest
     pause: float  # seconds from the next to the one after it
+    renewed: float  # when the site was tried sooner last, since it had registered anew
 
     def due(self, token: str, now: float) -> bool:
         """Whether the site is to be tried again."""
-        return now >= (self.next if token == self.token else self.when + _APART)
+        return now >= self.next or self._renews(token, now)
 
     def again(self, token: str, now: float) -> "_Try":
         """It is tried now."""
-        pause = self.pause if token == self.token else _FIRST
-        return _Try(token, now, now + pause, min(2 * pause, _LAST))
+        if self._renews(token, now):
+            return _Try(token, now, now + _FIRST, 2 * _FIRST, now)
+        return _Try(token, now, now + self.pause, min(2 * self.pause, _LAST), self.renewed)
+
+    def _renews(self, token: str, now: float) -> bool:
+        return token != self.token and now >= max(self.when + _APART, self.renewed + _LAST)
 
 
 class RunningJob:
     """Watches over the sites' processes of one job.
 
+    Each site is asked and started by itself, so that one which is slow to answer, or answers what nobody expects, costs
+    the others nothing.
+
     Args:
         processes: What FLARE knows of them.
         clock: Seconds.
+        begin: Does something that may take long, without waiting for it.
     """
 
-    def __init__(self, processes: JobProcesses, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        processes: JobProcesses,
+        clock: Callable[[], float] = time.monotonic,
+        begin: Callable[[Callable[[], None]], None] = _begin,
+    ) -> None:
         self._processes = processes
         self._clock = clock
+        self._begin = begin
         self._connected: set[str] = set()
+        self._asked: set[str] = set()  # the sites that are being tried
         begun = clock()  # when FLARE has started it at those that are there
         self._tries = {
-            name: _Try(token, begun, begun + _FIRST, _FIRST) for name, token in processes.registered().items()
+            name: _Try(token, begun, begun + _FIRST, _FIRST, begun - _LAST)
+            for name, token in processes.registered().items()
         }
 
     def look(self) -> None:
-        """Tell of processes that ended since the last look, and start the job where it is missing."""
+        """Tell of processes that ended since the last look, and begin to start the job where it is missing."""
         connected, registered = self._processes.connected(), self._processes.registered()
         for name in sorted(self._connected - connected):
             self._processes.tell_ended(name)
@@ -103,14 +125,23 @@ class RunningJob:
         for name in connected & self._tries.keys():
             if now >= self._tries[name].next:  # it was there for as long as the pause
                 self._tries[name] = self._tries[name]._replace(pause=_FIRST)
-        known = {name: self._tries.get(name, _Try("", now - _APART, now, _FIRST)) for name in registered}
-        missing = {name for name in registered if name not in connected and known[name].due(registered[name], now)}
-        if not missing:
-            return
-        self._tries |= {name: known[name].again(registered[name], now) for name in missing}
-        if lacking := self._processes.lacking(missing):
-            _log.info("the job is started at %s, where it does not run", ", ".join(sorted(lacking)))
-            self._processes.start(lacking)
+        for name in sorted(registered.keys() - connected - self._asked):
+            known = self._tries.get(name, _Try("", now - _APART, now, _FIRST, now - _LAST))
+            if known.due(registered[name], now):
+                self._tries[name] = known.again(registered[name], now)
+                self._asked.add(name)
+                self._begin(partial(self._start, name))
+
+    def _start(self, name: str) -> None:
+        """Start the job at a site unless it runs there."""
+        try:
+            if self._processes.lacks(name):
+                _log.info("the job is started at %s, where it does not run", name)
+                self._processes.start(name)
+        except Exception:  # FLARE raises many kinds where a job or a site goes away meanwhile
+            _log.exception("the job could not be started at %s", name)
+        finally:
+            self._asked.discard(name)
 
 
 class Rejoin(FLComponent):  # type: ignore[misc] # FLARE has no types
@@ -198,6 +229,7 @@ class _FlareProcesses:
         self._engine = engine
         self._job = job
         self._core = engine.get_cell().core_cell
+        self._noting = threading.Lock()
 
     def connected(self) -> set[str]:
         places = [name.partition(".") for name in list(self._core.agents)]
@@ -206,52 +238,46 @@ class _FlareProcesses:
     def registered(self) -> dict[str, str]:
         return {client.name: client.token for client in self._engine.get_clients()}
 
-    def lacking(self, names: Collection[str]) -> set[str]:
-        asked = self._clients(names)
-        replies = self._send(dict.fromkeys(asked, Request(topic=TrainingTopic.CHECK_STATUS, body="")), _ANSWER)
-        return {asked[token].name for token, reply in replies.items() if lacks(reply.body, self._job.job_id)}
+    def lacks(self, name: str) -> bool:
+        reply = self._ask(name, Request(topic=TrainingTopic.CHECK_STATUS, body=""), _ANSWER)
+        return reply is not None and lacks(reply.body, self._job.job_id)
 
-    def start(self, names: Collection[str]) -> None:
+    def start(self, name: str) -> None:
         with self._engine.new_context() as fl_ctx:
-            needs = {name: self._job.resource_spec.get(name, {}) for name in names}
-            granted = self._engine.check_client_resources(self._job, needs, fl_ctx)
+            needs = self._job.resource_spec.get(name, {})
+            enough, token = self._engine.check_client_resources(self._job, {name: needs}, fl_ctx).get(name, (False, ""))
             (app,) = self._job.get_deployment()
-            infos = {name: DispatchInfo(app, needs[name], token) for name, (enough, token) in granted.items() if enough}
             content = self._job.get_application(app, fl_ctx)
-            sent = self._clients(infos)
             message = JobRunner._make_deploy_message(self._job, content, app, fl_ctx)
-            taken = {sent[token].name: sent[token] for token in self._send(dict.fromkeys(sent, message), _DEPLOY)}
-            if refusing := set(names) - taken.keys():
-                _log.warning("%s did not take the job: see the log there", ", ".join(sorted(refusing)))
-            self._take_part(taken)
-            self._engine.start_client_job(self._job, {name: infos[name] for name in taken}, fl_ctx)
+            if not enough or self._ask(name, message, _DEPLOY) is None:
+                _log.warning("%s did not take the job: see the log there", name)
+                return
+            self._take_part(self._engine.get_client_from_name(name))
+            self._engine.start_client_job(self._job, {name: DispatchInfo(app, needs, token)}, fl_ctx)
 
     def tell_ended(self, name: str) -> None:
         tell(self._core, FQCN.join([SERVER, self._job.job_id]), ENDED, name)
 
-    def _take_part(self, clients: Mapping[str, Any]) -> None:
-        """Note who takes part under which token, for whom the server's process of the job asks."""
-        process = self._engine.run_processes[self._job.job_id]
-        others = {
-            token: client for token, client in process[RunProcessKey.PARTICIPANTS].items() if client.name not in clients
-        }
-        everyone = others | {client.token: client for client in clients.values()}
-        process[RunProcessKey.PARTICIPANTS] = everyone
-        self._job.meta[JobMetaKey.JOB_CLIENTS] = [client.to_dict() for client in everyone.values()]
+    def _take_part(self, client: Any) -> None:
+        """Note that a site takes part, and under which token, for which the server's process of the job asks."""
+        with self._noting:
+            process = self._engine.run_processes[self._job.job_id]
+            others = {
+                token: other
+                for token, other in process[RunProcessKey.PARTICIPANTS].items()
+                if other.name != client.name
+            }
+            everyone = process[RunProcessKey.PARTICIPANTS] = others | {client.token: client}
+            self._job.meta[JobMetaKey.JOB_CLIENTS] = [one.to_dict() for one in everyone.values()]
 
-    def _clients(self, names: Collection[str]) -> dict[str, Any]:
-        return {client.token: client for client in self._engine.get_clients() if client.name in names}
-
-    def _send(self, requests: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """What came of requests by token: the replies of those who could do what they were asked."""
-        replies = self._engine.server.admin_server.send_requests_and_get_reply_dict(
-            dict(requests), timeout_secs=timeout
-        )
-        return {
-            token: reply
-            for token, reply in replies.items()
-            if reply is not None and reply.get_header(MsgHeader.RETURN_CODE, RequestStatus.OK) == RequestStatus.OK
-        }
+    def _ask(self, name: str, request: Any, timeout: float) -> Any:
+        """The reply of a site that could do what it was asked; None where it could not, or has left."""
+        client = self._engine.get_client_from_name(name)
+        requests = {} if client is None else {client.token: request}
+        replies = self._engine.server.admin_server.send_requests_and_get_reply_dict(requests, timeout_secs=timeout)
+        reply = next(iter(replies.values()), None)
+        refused = reply is None or reply.get_header(MsgHeader.RETURN_CODE, RequestStatus.OK) != RequestStatus.OK
+        return None if refused else reply
 
 
 def lacks(status: object, job: str) -> bool:
