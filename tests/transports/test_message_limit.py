@@ -1,6 +1,7 @@
 """A message that is too long is dropped while it arrives, and its sender's other messages are not."""
 
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedlin.transports.message_limit import AGAIN, LIMIT, Part, PartCounter, read_limit, write_limit
+from fedlin.transports import message_limit
+from fedlin.transports.message_limit import AGAIN, LIMIT, READ_TIMEOUT, Part, PartCounter, read_limit, write_limit
 
 TOO_LONG, TOO_MUCH = "it is longer than 1,000 bytes", "more than 2,000 bytes of its messages are under way"
 
@@ -47,8 +49,9 @@ def test_parts_come_in_any_order_and_again() -> None:
     assert part(counter, 1000, "next") is None
 
 
-def test_several_threads_count_the_parts_of_one_sender() -> None:
+def test_several_threads_count_the_parts_of_one_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     """As FLARE hands them over: none is lost and none stays behind, or honest messages would be dropped in the end."""
+    monkeypatch.setattr(message_limit, "_BEGUN", 8)  # each of the threads may be late with a part
     counter = PartCounter()
     parts = [(str(message), number) for message in range(400) for number in range(4)]
 
@@ -82,6 +85,44 @@ def test_many_messages_at_once_have_two_whole_ones_room() -> None:
     assert answers == [None, None, TOO_MUCH, TOO_MUCH]
     assert part(counter, 30, "0", number=1, final=True) is None
     assert part(counter, 900, "5") is None
+
+
+def begin(counter: PartCounter, names: Iterable[object]) -> int:
+    """How many messages of so many a sender may begin, of which a byte comes and no more."""
+    return [part(counter, 1, str(name), declared=2) for name in names].count(None)
+
+
+def test_a_sender_can_have_few_messages_begun_and_not_ended() -> None:
+    """A thread of the receiver waits for each, of which there are 64: others' messages would wait for one."""
+    counter = PartCounter()
+    assert begin(counter, range(200)) == 4
+    assert part(counter, 1, "new") == "4 of its messages have begun and not ended"
+    assert part(counter, 1, "short", final=True) is None  # which nobody waits for
+    assert part(counter, 1, "other", sender="north") is None
+    assert part(counter, 1, "0", number=1, final=True) is None
+    assert begin(counter, ["next", "and another"]) == 1
+
+
+def test_nor_by_beginning_them_with_a_later_part_or_keeping_them_from_being_given_up() -> None:
+    now = [0.0]
+    counter = PartCounter(lambda: now[0])
+    assert [part(counter, 1, str(name), number=1) for name in range(10)] == [None] * 10  # nobody waits for these yet
+    assert begin(counter, range(10)) == 4
+    for number in range(2, 5):
+        now[0] += READ_TIMEOUT - 1
+        assert [part(counter, 0, str(name), number=number) for name in range(4)] == [None] * 4
+        assert begin(counter, [f"new {number}"]) == 0
+
+
+def test_who_loses_its_process_ever_again_can_go_on() -> None:
+    """Three in a time in which the receiver gives up what none of them will end."""
+    now = [0.0]
+    counter = PartCounter(lambda: now[0])
+    for loss in range(50):
+        assert begin(counter, [loss]) == 1
+        now[0] += 2 * READ_TIMEOUT / 3
+        assert part(counter, 500, f"again {loss}") is None
+        assert part(counter, 400, f"again {loss}", number=1, final=True) is None
 
 
 def test_what_is_never_finished_is_given_up() -> None:

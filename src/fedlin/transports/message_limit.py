@@ -9,7 +9,7 @@ where the rest was dropped or never comes.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +21,14 @@ _FIRST = 64 << 20  # bytes, until a run has set its own limit
 _ROOM = 1 << 20  # bytes for signatures, certificates and what carries a message
 _OPEN = 2  # messages of one sender under way, in bytes
 _MOST = 1000  # messages of one sender under way
+# Messages of one sender that have begun and not ended. Its receiver has a thread wait for each, of 64 for all senders,
+# as long as a part comes now and then: a dozen senders together leave some. An honest one sends one long message at a
+# time, and goes on with it after its connection was lost; what it leaves, since its process has died, is given up.
+_BEGUN = 4
 _WHOLE = 100  # messages of one sender that came whole are remembered, lest their parts are taken for another's
 _EACH = 64  # bytes that a further part counts for beside its own, since it is remembered
-_FORGOTTEN = 600.0  # seconds after which an unfinished message is given up, as its receiver does
+READ_TIMEOUT = 60  # seconds without a part after which a receiver gives a message up, as kits tell it to
+_FORGOTTEN = 2.0 * READ_TIMEOUT  # the same here: the receiver has done so by then
 _UNBEGUN = 86_400.0  # the same for one whose first part is missing, which its receiver keeps until the job is over
 AGAIN = "it is a part of a message that has come whole"
 
@@ -71,7 +76,12 @@ class _Open:
     @property
     def patience(self) -> float:
         """Seconds after its latest part at which it is given up."""
-        return _UNBEGUN if self.lengths and not self.next else _FORGOTTEN
+        return _UNBEGUN if self.lengths and not self.begun else _FORGOTTEN
+
+    @property
+    def begun(self) -> bool:
+        """Whether its receiver waits for the rest of it."""
+        return self.next > 0
 
     @property
     def whole(self) -> bool:
@@ -136,7 +146,7 @@ class PartCounter:
             return message.refused
         if part.message and part.message not in known and len(known) >= _MOST:
             return f"more than {_MOST:,} of its messages are under way"  # whoever is forgotten could send as much again
-        others = sum(other.room for other in known.values() if other is not message)
+        others = [other for other in known.values() if other is not message]
         message.refused = _why_not(message, part, others, limit)
         message.since = self._clock()
         if message.refused is None:
@@ -156,11 +166,14 @@ class PartCounter:
         return known
 
 
-def _why_not(message: _Open, part: Part, others: int, limit: int) -> str | None:
-    """Why a part of a message is not let on, where the sender's other messages take so much room."""
+def _why_not(message: _Open, part: Part, others: Sequence[_Open], limit: int) -> str | None:
+    """Why a part of a message is not let on beside the sender's other messages."""
+    begins = part.number == 0 and not part.final and not message.begun
+    if begins and sum(other.begun for other in others) >= _BEGUN:
+        return f"{_BEGUN} of its messages have begun and not ended"
     room = message.room_with(part)
     if max(room, part.declared) > limit:
         return f"it is longer than {limit:,} bytes"
-    if room + others > _OPEN * limit:
+    if room + sum(other.room for other in others) > _OPEN * limit:
         return f"more than {_OPEN * limit:,} bytes of its messages are under way"
     return None if message.fits(part) else "its parts do not fit together"
