@@ -1,6 +1,8 @@
 """Tables of sites prepared over a transport: the features, the model and the bytes are those of one process."""
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import fedlin
 from fedlin import data
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation, RawTable, Recipe
+from fedlin.data.preparation import PreparedColumn
 from fedlin.engines.federation import Client, Policy, wire
 from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.site_preparation import FILE, TableClient, prepare_sites
+from fedlin.engines.federation.table_agreement import AGREED
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
-from fedlin.errors import FederationError
+from fedlin.errors import CheckpointError, FederationError
 from fedlin.transports.loopback import Loopback
 from hospital_table import hospital_rows
 
@@ -25,17 +29,19 @@ OUTCOMES, SITES = COLUMNS.pop("outcome"), COLUMNS.pop("hospital").astype(str)
 TABLE = RawTable(COLUMNS, OUTCOMES, SITES)
 PART = data.by_column(SITES)
 ALGORITHM = fedlin.fedlin()
+PREPARATION = data.prepare(TABLE).preparation
+OTHER = replace(PREPARATION, intercept=False)
 PATIENCE = Policy.everyone(timeout=1.0, patience=0.2)
 
 
-def site(rows: Any, folder: Path | None = None) -> TableClient:
+def site(rows: Any, folder: Path | None = None, recipe: Recipe | None = None) -> TableClient:
     """A site with these rows, whose problem is softmax regression."""
     table = TABLE.take(rows)
 
     def build(preparation: Preparation) -> Client:
         return Client(ALGORITHM, preparation.problem("softmax", [table], l2=0.01), weight=float(table.rows))
 
-    return TableClient(table, build, folder=folder)
+    return TableClient(table, build, recipe=recipe, folder=folder)
 
 
 def sites(folder: Path | None = None) -> dict[str, TableClient]:
@@ -165,3 +171,77 @@ def test_whose_summary_cannot_be_read_is_named() -> None:
 
 def answer(kind: Kind, payload: bytes, body: bytes) -> bytes:
     return wire.write_reply(Header(kind, bytes(8)), ReplyHeader(wire.identify(payload), 0), body)
+
+
+def ask(client: TableClient, request: Recipe | Preparation) -> str:
+    """The kind of a site's answer, or why it refuses."""
+    kind, body = (
+        (Kind.SUMMARISE, json.dumps(asdict(request)).encode())
+        if isinstance(request, Recipe)
+        else (Kind.PREPARE, request.to_bytes())
+    )
+    header, rest = wire.read_message(client.handle("x", wire.write_message(Header(kind, bytes(8)), body)))
+    body = bytes(wire.read_reply(rest)[1])
+    return str(wire.read_facts(body)["reason"]) if header.kind == Kind.REFUSED else header.kind.name
+
+
+def of_words(column: str) -> Preparation:
+    """Of all columns, this one as words of its own."""
+    return replace(PREPARATION, columns=(*PREPARATION.columns, PreparedColumn(column, "words", levels=("P0",))))
+
+
+def test_a_site_tells_of_its_table_by_the_recipe_of_its_owner_alone() -> None:
+    client = site(PART.indices[0], recipe=Recipe(drop=("patient",)))
+    for other in (Recipe(), Recipe(drop=("patient",), scale="robust"), Recipe(drop=("patient",), most_words=51)):
+        assert "in the recipe, and this site agrees to" in ask(client, other)
+    assert ask(client, Recipe(scale="robust")) == (
+        "drop is () in the recipe, and this site agrees to ('patient',), "
+        "scale is 'robust' in the recipe, and this site agrees to 'standard': "
+        "ask for that, or have the site's owner agree to another."
+    )
+    for _ in range(3):
+        assert ask(client, Recipe(drop=("patient",))) == "SUMMARY"
+    assert "the column 'patient', which the recipe that this site agrees to leaves" in ask(client, of_words("patient"))
+
+
+def test_without_one_the_first_recipe_is_agreed_to_also_after_a_restart(tmp_path: Path) -> None:
+    """Unless the table could not be summarised by it, as where a column is misspelt."""
+    client = site(PART.indices[0], tmp_path)
+    assert "DataError" in ask(client, Recipe(drop=("pateint",)))
+    assert ask(client, Recipe(drop=("patient",))) == "SUMMARY"
+    for again in (client, site(PART.indices[0], tmp_path)):
+        assert f"have the site's owner remove {AGREED}" in ask(again, Recipe())
+        assert "the column 'patient', which" in ask(again, of_words("patient"))
+        assert ask(again, Recipe(drop=["patient"])) == "SUMMARY"  # type: ignore[arg-type] # as it is on its way
+    (tmp_path / AGREED).unlink()
+    assert ask(site(PART.indices[0], tmp_path), Recipe()) == "SUMMARY"
+    (tmp_path / AGREED).write_text('{"recipe": {}}')
+    with pytest.raises(CheckpointError, match=r"agreed\.json cannot be read"):
+        site(PART.indices[0], tmp_path)
+
+
+def test_a_site_of_secure_sums_tells_no_summary() -> None:
+    client = site(PART.indices[0])
+    client.limits = Limits(secure=True)
+    assert "this site takes part in secure sums alone" in ask(client, Recipe())
+
+
+def test_requests_about_a_table_are_counted_also_after_a_restart(tmp_path: Path) -> None:
+    """Those that were made before are answered again, and count once."""
+    for _ in range(2):
+        client = site(PART.indices[0], tmp_path)
+        client.limits = Limits(requests=2)
+        for _ in range(3):
+            assert ask(client, Recipe()) == "SUMMARY"
+            assert ask(client, PREPARATION) == "PREPARED"
+            assert ask(client, OTHER) == "requests = 3 is beyond this site's limit of 2."
+
+
+@pytest.mark.parametrize("limits", [Limits(runs=("0011223344556677",)), Limits(epsilon=1.0)])
+def test_a_preparation_takes_the_place_of_another_unless_limits_are_for_that_one(limits: Limits) -> None:
+    client = site(PART.indices[0])
+    assert [ask(client, made) for made in (OTHER, PREPARATION)] == ["PREPARED", "PREPARED"]
+    built, client.limits = client.client, limits
+    assert "the preparation is another one than this site has" in ask(client, OTHER)
+    assert ask(client, PREPARATION) == "PREPARED"
+    assert client.client is built, "the same problem, with what was spent of its limits"

@@ -221,7 +221,9 @@ def load_table_client(name: str, kit: Path, settings: FederationSettings) -> Tab
     def build(preparation: Preparation) -> Client:
         return _client(name, own, own["problem"](preparation), kit, settings, float(table.rows))
 
-    return TableClient(table, build, folder=kit / STATE, audit=AuditTrail(kit))
+    # The settings that came with the job are the server's choice; those in the owner's file are the owner's.
+    recipe = settings.prepare if (kit / NAME).is_file() else None
+    return TableClient(table, build, recipe=recipe, folder=kit / STATE, audit=AuditTrail(kit))
 
 
 def _run_file(name: str, kit: Path, *functions: str) -> dict[str, Any]:

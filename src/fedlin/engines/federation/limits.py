@@ -26,13 +26,14 @@ class Limits:
         eta: The largest step size η_i.
         rounds: The most rounds of one run.
         requests: The most requests of one round that are no repetitions. A round that has to be asked again may need
-            more than its phases.
+            more than its phases. Those that summarise and prepare a table count together, in all runs.
         methods: The names of the methods allowed, such as ["fedlin"].
         runs: The ids of the runs allowed, as a refusal names them; None allows any, one at a time.
         epsilon: The privacy budget ε against the server, of all runs together: a new run does not reset it. A method
             that leaves uploads without noise of the site's own is then refused.
         delta: δ of that budget.
-        secure: Whether to take part in runs alone whose server learns nothing but sums of uploads.
+        secure: Whether to take part in runs alone whose server learns nothing but sums of uploads, and to tell no
+            summary of a table.
 
     >>> Limits(tau=100).check("tau", 500)
     Traceback (most recent call last):
@@ -83,6 +84,16 @@ class Limits:
         """
         for name in ("rounds", "tau", "eta"):
             self.check(name, plan.get(name, 0))
+
+    def check_summaries(self) -> None:
+        """Refuse summaries of a table where a limit is on what leaves the site."""
+        if self.epsilon is not None:
+            raise WireError("summaries are sent without noise, and this site has a privacy budget.")
+        if self.secure:
+            raise WireError(
+                "summaries are sent without masks, and this site takes part in secure sums alone: run without a table "
+                "[prepare], or have the site's owner set secure = false."
+            )
 
     def check_run(self, run: bytes, algorithm: Method, secure: bool) -> None:
         """Refuse a run that is not approved, by what the site itself knows of it, whatever the server says.
@@ -139,7 +150,8 @@ def spent_epsilon(releases: float, delta: float) -> float:
     return float(get_epsilon_gaussian(releases**-0.5, delta)) if releases else 0.0
 
 
-def _unreadable(path: Path | None) -> CheckpointError:
+def unreadable(path: Path | None) -> CheckpointError:
+    """A file of what was spent that is damaged: without it a limit would begin anew."""
     return CheckpointError(
         f"{path} cannot be read, and it tells what was spent of this site's limits: put back a copy, or remove it if "
         "nothing was spent."
@@ -163,7 +175,7 @@ class Ledger:
             saved = json.loads(self.path.read_text(encoding="utf-8"))
             self.run, self.spent = bytes.fromhex(saved["run"]), nonnegative("spent", saved["spent"])
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as cause:
-            raise _unreadable(self.path) from cause
+            raise unreadable(self.path) from cause
         self._counted(self.run)
 
     def _counted(self, run: bytes) -> Counter[int]:
@@ -174,7 +186,7 @@ class Ledger:
                 lines = path.read_text(encoding="ascii").split() if path is not None and path.exists() else []
                 self._requests[run] = Counter(map(int, lines))
             except ValueError as cause:
-                raise _unreadable(path) from cause
+                raise unreadable(path) from cause
         return self._requests[run]
 
     def _counts(self, run: bytes) -> Path | None:

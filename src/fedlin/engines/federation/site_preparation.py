@@ -30,6 +30,7 @@ from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.pending import Pending
 from fedlin.engines.federation.policy import LONGEST_PAUSE, Policy
 from fedlin.engines.federation.replies import refusal
+from fedlin.engines.federation.table_agreement import TableAgreement
 from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import DataError, FederationError, WireError
 from fedlin.transports.transport import Transport
@@ -181,7 +182,9 @@ class TableClient:
     Args:
         table: The site's rows.
         build: Makes the site's client from the preparation: its problem, built of its rows.
-        folder: Where the preparation is kept, so that a restarted site need not receive it again.
+        recipe: What the site's owner agrees to have summarised and prepared. Unless given, the recipe that is asked for
+            first, and no other from then on: each further one tells more of the table.
+        folder: Where the preparation and that recipe are kept, so that a restarted site has the same.
         limits: What the site allows, whatever the server asks.
         audit: Where to write down what is asked of the site.
     """
@@ -191,6 +194,7 @@ class TableClient:
         table: RawTable,
         build: Callable[[Preparation], Client],
         *,
+        recipe: Recipe | None = None,
         folder: str | PathLike[str] | None = None,
         limits: Limits | None = None,
         audit: AuditTrail | None = None,
@@ -200,7 +204,10 @@ class TableClient:
         self.client: Client | None = None
         self._limits = limits
         self._build = build
-        self._file = None if folder is None else Path(open_folder(folder, 0o700)) / FILE
+        place = None if folder is None else Path(open_folder(folder, 0o700))
+        self._agreement = TableAgreement(recipe, place)
+        self._file = None if place is None else place / FILE
+        self._message = b""  # the preparation that the client is built from
         if self._file is not None and self._file.is_file():
             self._prepare(self._file.read_bytes())
 
@@ -228,24 +235,41 @@ class TableClient:
         return record_request(self.audit, header, phase, request, reply)
 
     def _answer(self, header: Header, request: bytes, rest: bytes) -> bytes:
+        limits = Limits() if self._limits is None else self._limits
         if header.kind == Kind.SUMMARISE:
-            if self._limits is not None and self._limits.epsilon is not None:
-                raise WireError("summaries are sent without noise, and this site has a privacy budget.")
-            summary = to_bytes(summarise_table(self.table, _recipe(rest)))
+            recipe = _recipe(rest)
+            limits.check_summaries()
+            self._agreement.check(recipe)
+            self._agreement.count(request, limits)
+            summary = to_bytes(summarise_table(self.table, recipe))
+            self._agreement.keep(recipe)
             return wire.write_reply(header._replace(kind=Kind.SUMMARY), ReplyHeader(request, 0), summary)
         if header.kind == Kind.PREPARE:
+            if rest != self._message:
+                self._check_new(rest, limits)
+                self._agreement.count(request, limits)
             facts = wire.write_facts({"dim": self._prepare(rest)})
             return wire.write_reply(header._replace(kind=Kind.PREPARED), ReplyHeader(request, 0), facts)
         raise WireError("the table of this site is not prepared yet: prepare the sites before the rounds.")
 
+    def _check_new(self, message: bytes, limits: Limits) -> None:
+        """Refuse a preparation that this site's recipe or its limits do not allow."""
+        self._agreement.check_columns(Preparation.from_bytes(message), self.table.columns)
+        if self._message and (limits.runs is not None or limits.epsilon is not None):
+            raise WireError(
+                "the preparation is another one than this site has, and its owner has approved single runs or set a "
+                f"privacy budget, which are for that one: go on with it, or have the owner remove {FILE}."
+            )
+
     def _prepare(self, message: bytes) -> int:
-        """Build the client from a preparation; the number of entries of its model."""
-        preparation = Preparation.from_bytes(message)
-        self.client = self._build(preparation)
-        if self._limits is not None:
-            self.client.limits = self._limits
-        if self._file is not None:
-            write_whole(self._file, message, mode=0o600)
+        """Build the client from a preparation unless it was; the number of entries of its model."""
+        if self.client is None or message != self._message:
+            self.client = self._build(Preparation.from_bytes(message))
+            self._message = message
+            if self._limits is not None:
+                self.client.limits = self._limits
+            if self._file is not None:
+                write_whole(self._file, message, mode=0o600)
         return self.client.problem.dim
 
 
