@@ -31,6 +31,7 @@ from fedlin.transports.flare_messages import (
     READY,
     SERVER,
     SHORT,
+    UNABLE,
     Messenger,
     Sealed,
 )
@@ -353,6 +354,26 @@ def test_the_server_takes_word_of_a_site_from_its_process_of_the_job_alone(serve
     for name in "ab":
         assert pair.send_as(f"{name}.{JOB}", READY, name.encode()) == NOTHING
     assert server.transport.ready.call_args_list == [call("a", b"a"), call("b", b"b")]
+
+
+def test_word_of_a_process_is_short(server: Server, pair: Pair) -> None:
+    for sender, topic, longest in ((f"a.{JOB}", READY, 1 << 10), (SERVER, ENDED, 1 << 10), (SERVER, UNABLE, 4 << 10)):
+        taken = getattr(server.transport, topic)
+        assert pair.send_as(sender, topic, b"a" * (longest + 1)) == NOTHING
+        taken.assert_not_called()
+        assert pair.send_as(sender, topic, b"a" * longest) == NOTHING
+        taken.assert_called_once()
+
+
+@pytest.mark.parametrize("payload", [None, "word", 10**9, [b"word"], [[]] * 100, {b"word": b""}], ids=type)
+def test_what_is_no_bytes_is_no_word(server: Server, pair: Pair, payload: object) -> None:
+    """FLARE makes anything of what says that it is encoded so, and to put it together may take any room."""
+    sender = Cell(f"a.{JOB}", {**pair.cell.net})
+    sender.form = lambda sent: payload
+    to = {"channel": CHANNEL, "target": pair.cell.name, "timeout": 60.0, "optional": True}
+    reply = sender.core_cell.send_request(topic=READY, request=Message({}, b""), **to)
+    assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
+    server.transport.ready.assert_not_called()
 
 
 def test_the_server_asks_who_takes_part_where_a_site_has_registered_anew(server: Server, pair: Pair) -> None:

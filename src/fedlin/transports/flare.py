@@ -37,6 +37,7 @@ from fedlin.transports.transport import GONE, LOOK, Enough, by_client
 
 STATUS = "fedlin_status"  # what whoever sent the job may ask it
 _RENEWAL = 1.0  # seconds in which a site has one process: whoever sends word of ever more of them costs little
+_WORD, _REPORT = 1 << 10, 4 << 10  # bytes of a name or a key, and of why a site's process has failed
 _START = 5.0  # seconds in which the sites' processes usually are there: nobody is said to be missing before
 Send = Callable[[str, str, Sealed, float, str], Sealed]  # (site, topic, message, timeout, phase) -> reply
 _log = logging.getLogger(__name__)
@@ -308,9 +309,9 @@ class FlareServer(Controller):  # type: ignore[misc] # FLARE has no types
                 self.transport.unable(name, why, {site.name for site in engine.get_clients()})
             return NOTHING
 
-        messenger.serve(READY, ready)
-        messenger.serve(UNABLE, unable)
-        messenger.serve(ENDED, ended)
+        messenger.serve(READY, ready, _WORD)
+        messenger.serve(UNABLE, unable, _REPORT)
+        messenger.serve(ENDED, ended, _WORD)
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """The job's main function; what it raises ends the job as one that failed."""

@@ -65,10 +65,15 @@ class Messenger:
             reply = self._ask(participant, FETCH, Sealed(b"", kept), timeout, phase, streamed=True)
         return Sealed(_whole(reply.payload), reply.get_header(_CODE) or b"")
 
-    def serve(self, topic: str, answer: Answer) -> None:
-        """Answer messages of a topic from now on; `answer` may be called by several threads at once."""
+    def serve(self, topic: str, answer: Answer, longest: int | None = None) -> None:
+        """Answer messages of a topic from now on; `answer` may be called by several threads at once.
+
+        With `longest`, the reply to what is no bytes, or more of them, is nothing, and nobody looks at it.
+        """
 
         def reply(request: Message) -> Message:
+            if longest is not None and not _is_short(request.payload, longest):
+                return _reply(NOTHING)
             head = request.get_header
             message = Sealed(_whole(request.payload), head(_CODE) or b"")
             return self._reply(answer(str(head(MessageHeaderKey.ORIGIN)), str(head(_PHASE)), message), request)
@@ -113,6 +118,10 @@ def tell(core: Any, cell: str, topic: str, text: str) -> None:
 
 def _reply(reply: Sealed, more: dict[str, Any] | None = None) -> Message:
     return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK, _CODE: reply.code, **(more or {})}, reply.payload)
+
+
+def _is_short(payload: object, longest: int) -> bool:
+    return isinstance(payload, bytes | bytearray | memoryview) and len(payload) <= longest
 
 
 def _whole(payload: Any) -> bytes:
