@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fedlin import data
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation, RawTable, Recipe
 from fedlin.data.preparation import PreparedColumn
-from fedlin.engines.federation import Client, Policy, wire
+from fedlin.engines.federation import Client, Policy, site_preparation, wire
 from fedlin.engines.federation.limits import Limits
 from fedlin.engines.federation.site_preparation import FILE, TableClient, prepare_sites
 from fedlin.engines.federation.table_agreement import AGREED
@@ -245,3 +246,14 @@ def test_a_preparation_takes_the_place_of_another_unless_limits_are_for_that_one
     assert "the preparation is another one than this site has" in ask(client, OTHER)
     assert ask(client, PREPARATION) == "PREPARED"
     assert client.client is built, "the same problem, with what was spent of its limits"
+
+
+def test_a_preparation_that_could_not_be_written_down_is_written_with_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = site(PART.indices[0], tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(site_preparation, "write_whole", MagicMock(side_effect=OSError(28, "full")))
+        assert "No space left" in ask(client, PREPARATION)
+    assert ask(client, PREPARATION) == "PREPARED"
+    assert (tmp_path / FILE).read_bytes() == PREPARATION.to_bytes()

@@ -264,12 +264,12 @@ class TableClient:
     def _prepare(self, message: bytes) -> int:
         """Build the client from a preparation unless it was; the number of entries of its model."""
         if self.client is None or message != self._message:
-            self.client = self._build(Preparation.from_bytes(message))
-            self._message = message
+            client = self._build(Preparation.from_bytes(message))
             if self._limits is not None:
-                self.client.limits = self._limits
+                client.limits = self._limits
             if self._file is not None:
                 write_whole(self._file, message, mode=0o600)
+            self.client, self._message = client, message  # which is tried again where the disk is full
         return self.client.problem.dim
 
 
