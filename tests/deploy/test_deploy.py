@@ -488,6 +488,15 @@ def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> No
         assert driver.stop() == ["running"] == session.aborted
 
 
+def test_a_job_whose_run_has_not_begun_is_asked_again(tmp_path: Path) -> None:
+    """It is not yet known whether its settings are these, and there is nothing of it to show."""
+    driver = Driver(tmp_path, tmp_path, ["north"])
+    session: Any = running_job("")
+    driver._session = session
+    assert driver.advance()
+    assert (session.submitted, driver.other, driver.ask({"events": 0})) == (0, None, None)
+
+
 def test_a_call_that_never_ends_is_given_up() -> None:
     with pytest.raises(TimeoutError):
         bounded(lambda: time.sleep(5), 0.1)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import fedlin
 from fedlin.cli import app
 from fedlin.deploy.event_lines import event_line
+from fedlin.deploy.flare import programs
 from fedlin.deploy.flare.programs import tell_status
 from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, present_run
@@ -176,13 +177,29 @@ def test_a_site_s_owner_sees_what_is_asked(federation: Federation) -> None:
 def test_whoever_sent_the_job_may_ask_where_it_stands(federation: Federation) -> None:
     federation.write(name="first")
     federation.run()
-    told = json.loads(json.dumps(tell_status(str(federation.server), {"events": 0})))
+    told = json.loads(json.dumps(tell_status({"events": 0})))
     assert told["progress"]["round"] == 5
     assert told["settings"] == hashlib.sha256((federation.job / NAME).read_bytes()).hexdigest()
     (federation.server / NAME).write_text("# changed since")
-    assert tell_status(str(federation.server), {})["settings"] == told["settings"]
+    assert tell_status({})["settings"] == told["settings"]
     assert [event["event"] for event in told["events"]] == ["began", "delivered"]
-    assert tell_status(str(federation.server), {"events": 2})["events"] == []
+    assert tell_status({"events": 2})["events"] == []
+
+
+def test_a_run_that_has_not_begun_is_not_told_by_the_former_one(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the number of the former run's events is where the new one's are read from."""
+    federation.write(name="first")
+    federation.run()
+    monkeypatch.setattr(programs, "_job", {})  # as in the process of another job
+    nothing: dict[str, Any] = {"settings": "", "progress": None, "awaiting": None, "events": []}
+    assert tell_status({"events": 0}) == nothing
+    federation.write(name="second", rounds=3)
+    federation.run()
+    told = tell_status({"events": 0})
+    assert told["progress"]["round"] == 3
+    assert [event["event"] for event in told["events"]] == ["began", "delivered"]
 
 
 def test_the_sites_evaluate_and_are_given_the_best_model(federation: Federation) -> None:

@@ -18,7 +18,7 @@ except ModuleNotFoundError as cause:
     raise ModuleNotFoundError(message, name="nvflare") from cause
 
 from fedlin.errors import DeployError, WireError
-from fedlin.transports.flare_job import JobPlace, job_place, open_log, program, program_module
+from fedlin.transports.flare_job import job_place, open_log, program, program_module
 from fedlin.transports.flare_messages import (
     ANSWER,
     ENDED,
@@ -279,7 +279,7 @@ class FlareServer(Controller):  # type: ignore[misc] # FLARE has no types
         self._signal = fl_ctx.get_run_abort_signal()
         open_log(self.place.kit)
         engine = fl_ctx.get_engine()
-        _register_status(engine, self.place)
+        _register_status(engine)
         messenger = Messenger(self.place.cell, self.place.job)
         self.transport = FlareTransport(
             messenger.send,
@@ -332,8 +332,8 @@ class FlareServer(Controller):  # type: ignore[misc] # FLARE has no types
         """FLARE's hook for the results of its own kind of tasks, of which a job here has none."""
 
 
-def _register_status(engine: Any, place: JobPlace) -> None:
+def _register_status(engine: Any) -> None:
     """Let whoever sent the job ask for its status, where the program's module has a function that tells it."""
     tell = getattr(program_module(), "tell_status", None)
     if tell is not None:
-        engine.register_app_command(STATUS, lambda topic, data, context: tell(str(place.kit), data or {}))
+        engine.register_app_command(STATUS, lambda topic, data, context: tell(data or {}))

@@ -106,8 +106,11 @@ class Driver:
             answer = self.ask({"events": 0})
             if answer is None:  # it crashed with its server
                 continue
+            if answer["settings"] == "":  # its run has not begun: the next look asks again
+                self._job_id = None
+                return True
             own = hashlib.sha256((self.job / CONFIG / NAME).read_bytes()).hexdigest()
-            self.other = None if answer.get("settings") == own else job
+            self.other = None if answer["settings"] == own else job
             return True
         self._job_id = None
         return False

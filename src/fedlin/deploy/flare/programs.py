@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
-from fedlin.deploy.runs import BEST, MODEL, STATE, Ending, begin_run, conclude, present_run, write_model
+from fedlin.deploy.runs import BEST, MODEL, STATE, Ending, begin_run, conclude, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -34,7 +34,7 @@ from fedlin.transports.transport import Handler, Transport
 CLIENT = "client.py"
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}  # full, or not to be written to
 _GOES_ON = "it goes on from its last checkpoint"
-_job: dict[str, str] = {}  # of this process: the hash of the settings it was sent with, whatever the kit's file says
+_job: dict[str, str] = {}  # of this process: its run's folder, and the hash of the settings it was sent with
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +45,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
     try:
         settings = read_settings(sent)
         place = begin_run(kit, settings.name)
+        _job.update(run=str(place), settings=hashlib.sha256((sent / NAME).read_bytes()).hexdigest())
         result = _serve(transport, kit, sent, place, settings)
     except FedLinError as error:
         _fail((place, sent), str(error))
@@ -84,7 +85,6 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
     trail = AuditTrail(kit)
-    _job["settings"] = hashlib.sha256(text).hexdigest()
     trail.record("settings", run=settings.name or "", sha256=_job["settings"], text=text.decode())
     start = starting_model(kit, sent, settings)
     dim = settings.dim
@@ -132,11 +132,16 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
         ) from error
 
 
-def tell_status(folder: str, request: dict[str, Any]) -> dict[str, Any]:
-    """What whoever sent the job is told: where the run stands, and its events after so many."""
-    status = read_status(present_run(Path(folder)))
+def tell_status(request: dict[str, Any]) -> dict[str, Any]:
+    """What whoever sent the job is told: where the run stands, and its events after so many; nothing before it begins.
+
+    Until then the kit's latest run is a former one.
+    """
+    if not _job:
+        return {"settings": "", "progress": None, "awaiting": None, "events": []}
+    status = read_status(Path(_job["run"]))
     return {
-        "settings": _job.get("settings", ""),
+        "settings": _job["settings"],
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),
         "events": status.events[int(request.get("events", 0)) :],

@@ -128,7 +128,7 @@ def attend(project: Project, say: Say) -> Ending:
 def _show(driver: Driver, screen: Screen, events: list[Event]) -> None:
     """Show what the running job says of itself."""
     answer = driver.ask({"events": len(events)})
-    if answer is None:
+    if answer is None or not answer["settings"]:
         screen.tell("the job starts")
         return
     events += answer["events"]
