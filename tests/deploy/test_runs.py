@@ -282,6 +282,23 @@ def test_every_site_has_a_row(tmp_path: Path) -> None:
     assert read_status(tmp_path).sites[1].state == "counted"
 
 
+def test_faults_that_are_still_open_at_the_first_look_are_shown() -> None:
+    """As to who comes back to a run; what is over, or was of a process before, is not."""
+    fault = {"event": "fault", "round": 1, "kind": "silent", "why": "no answer within 60 s", "doing": "it waits"}
+    events = [
+        {**fault, "client": "east"},
+        {"event": "resumed", "round": 1},
+        {**fault, "client": "north"},
+        {**fault, "client": "south"},
+        {"event": "recovered", "round": 1, "client": "north", "why": "no answer within 60 s"},
+    ]
+    said: list[str] = []
+    screen = Screen(said.append)
+    for _ in range(2):
+        screen.show(None, None, events)
+    assert [line.partition(";")[0] for line in said] == ["after round 1: south: no answer within 60 s"]
+
+
 def test_a_long_wait_is_told_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     screen, now = Screen(said.append), 1000.0

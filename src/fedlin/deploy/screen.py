@@ -6,7 +6,7 @@ from typing import Any
 
 from fedlin.deploy.event_lines import Event, event_line
 from fedlin.deploy.runs import end_line
-from fedlin.deploy.status import Awaiting, Progress, RunStatus, ago
+from fedlin.deploy.status import Awaiting, Progress, RunStatus, ago, open_faults
 
 Say = Callable[[str], object]
 _PATIENCE = 10.0  # seconds after which whom a round waits for is worth a line; then after twice as long each time
@@ -30,8 +30,8 @@ class Screen:
             self._say(news)
 
     def show(self, progress: Progress | None, awaiting: Awaiting | None, events: list[Event]) -> None:
-        """What is new since the last look; events of before the first look are not."""
-        for event in self._new(events) if self._looked else []:
+        """What is new since the last look; of what was before the first one, the faults that are still open."""
+        for event in self._new(events) if self._looked else open_faults(events).values():
             self._say(event_line(event))
         self._last, self._looked = (events[-1] if events else self._last), True
         line = "" if progress is None else progress_line(progress)

@@ -130,20 +130,26 @@ def status_of(run: Path, events: list[Event], rounds: list[Event]) -> RunStatus:
     )
 
 
-def site_rows(events: list[Event], rounds: list[Event]) -> list[SiteRow]:
-    """What became of each site in these rounds."""
+def open_faults(events: list[Event]) -> dict[str, Event]:
+    """The faults that are not over after these events, by client."""
     faults: dict[str, Event] = {}
-    counts: Counter[str] = Counter()
-    weights: dict[str, float] = {}
-    names: list[str] = []
     for event in events:
         if event["event"] == "fault":
             faults[event["client"]] = event
-            counts[event["client"]] += 1
         elif event["event"] == "recovered":
             faults.pop(event["client"], None)
         elif event["event"] == "resumed":  # whatever else was wrong belongs to the process before
             faults = {name: fault for name, fault in faults.items() if fault["kind"] == "quarantined"}
+    return faults
+
+
+def site_rows(events: list[Event], rounds: list[Event]) -> list[SiteRow]:
+    """What became of each site in these rounds."""
+    faults = open_faults(events)
+    counts = Counter(event["client"] for event in events if event["event"] == "fault")
+    weights: dict[str, float] = {}
+    names: list[str] = []
+    for event in events:
         weights |= event.get("weights", {})
         names += [name for name in event.get("clients", []) if name not in names]
     names += sorted({name for line in rounds for name in (*line["answered"], *line["late"])} - set(names))

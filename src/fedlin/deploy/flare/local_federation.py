@@ -10,7 +10,7 @@ from fedlin.deploy.flare.processes import PROGRAMS, Process, fork_server, stop_a
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.screen import Screen
-from fedlin.deploy.status import RECENT, Progress, read_awaiting, read_status
+from fedlin.deploy.status import RECENT, Progress, read_status
 
 Watch = Callable[[Progress | None], object]
 _POLL = 0.2  # seconds between looks at the processes and at what the server wrote
@@ -83,7 +83,8 @@ class LocalFederation:
                     f"see process.log in {self.project.server} and in the sites' folders.",
                 }
             watch(now)
-            screen.show(now, read_awaiting(run), status.events)
+            if status.alive:  # what was written before is of a process that has ended
+                screen.show(now, status.awaiting, status.events)
             time.sleep(_POLL)
         return ended
 
