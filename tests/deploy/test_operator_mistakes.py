@@ -4,8 +4,11 @@ import errno
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
 
 from federation_command import invoke, two_sites
-from fedlin.deploy.flare import processes
+from fedlin.deploy.flare import local_federation, processes, remote
+from fedlin.deploy.flare.driver import Driver
+from fedlin.deploy.flare.local_federation import LocalFederation
 from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.project import Project
@@ -252,3 +257,61 @@ def test_a_site_that_was_written_into_the_settings_by_hand_is_told(folder: Path)
         status, said = invoke("start", folder, "--local")
         assert status == 2
         assert told in " ".join(said.split())
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Requests to end raise an interrupt, whatever commands that were run here have set."""
+    requests = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in requests]
+    yield
+    for number, handler in zip(requests, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_interruptible")
+def test_a_second_request_to_end_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the first one is met: all processes are ended all the same, and the screen says so."""
+    stopped: list[str] = []
+
+    def interrupt(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # where an interrupt would be raised
+
+    def ended(processes: list[Process]) -> None:
+        stopped.extend(process.name for process in processes)
+
+    project = Project(tmp_path, ("north", "south"), 2)
+    monkeypatch.setattr(local_federation, "fork_server", lambda server: None)
+    for name in ("check_port", "check_same_authority", "check_certificate"):
+        monkeypatch.setattr(local_federation, name, lambda _: None)
+    monkeypatch.setattr(Process, "launch", interrupt)
+    monkeypatch.setattr(local_federation, "stop_all", ended)
+    monkeypatch.setattr(Driver, "forget", interrupt)
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        LocalFederation(project).run(say=said.append)
+    assert stopped == 2 * ["server", "north", "south"]  # what a crash left behind, and those of this run
+    assert said[-1] == "ending the server and the sites"
+
+
+@pytest.mark.usefixtures("_interruptible")
+def test_a_second_request_to_end_leaves_no_process_of_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(Process):
+        stops = 0
+
+        def alive(self) -> bool:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            if self.stops:
+                os.kill(os.getpid(), signal.SIGTERM)
+            self.stops += 1
+
+    process = Ended(tmp_path, "client", "north", "")
+    monkeypatch.setattr(remote, "_process", lambda kit: process)
+    monkeypatch.setattr(remote, "check_certificate", lambda kit: None)
+    said: list[str] = []
+    remote.take_part(tmp_path, said.append)
+    assert process.stops == 2
+    assert said[-1] == "north: ends"

@@ -11,6 +11,7 @@ from fedlin.deploy.project import Project
 from fedlin.deploy.runs import OUTCOME, Ending, outcome
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.status import RECENT, Progress, read_status
+from fedlin.engines.interrupt import undisturbed
 
 Watch = Callable[[Progress | None], object]
 _POLL = 0.2  # seconds between looks at the processes and at what the server wrote
@@ -49,7 +50,9 @@ class LocalFederation:
                 process.launch()
             return self._attend(watch, screen)
         finally:
-            self.close()
+            with undisturbed():
+                screen.tell("ending the server and the sites")
+                self.close()
 
     def close(self) -> None:
         """End all processes."""

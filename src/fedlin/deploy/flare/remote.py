@@ -16,6 +16,7 @@ from fedlin.deploy.runs import Ending
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.site_record import SiteRecord, busy_with, read_record, unwritable
 from fedlin.deploy.status import Awaiting, Progress
+from fedlin.engines.interrupt import undisturbed
 from fedlin.errors import DeployError
 
 Say = Callable[[str], object]
@@ -55,7 +56,8 @@ def take_part(kit: Path, say: Say) -> None:
     except KeyboardInterrupt:
         say(f"{process.name}: ends")
     finally:
-        process.stop()
+        with undisturbed():
+            process.stop()
 
 
 class SiteWatch:
