@@ -488,6 +488,37 @@ def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> No
         assert driver.stop() == ["running"] == session.aborted
 
 
+def test_a_server_that_cannot_take_the_job_is_not_said_to_be_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose disk is full; one that died since the look before is."""
+
+    class Full:
+        def list_jobs(self) -> list[dict[str, str]]:
+            return []
+
+        def get_system_info(self) -> SimpleNamespace:
+            return SimpleNamespace(client_info=[SimpleNamespace(name="north")])
+
+        def submit_job(self, job: str) -> str:
+            raise OSError
+
+        def close(self) -> None:
+            pass
+
+    def session(driver: Driver) -> object:
+        driver._session = driver._session or Full()
+        return driver._session
+
+    monkeypatch.setattr(Driver, "session", session)
+    driver = Driver(tmp_path, tmp_path, ["north"])
+    assert not driver.advance()
+    assert driver.awaited == "the server, which answers, but cannot take the job: see process.log there"
+    driver._session = Full()
+    assert not driver.advance()
+    assert driver.awaited == "the server"
+
+
 def test_a_job_whose_run_has_not_begun_is_asked_again(tmp_path: Path) -> None:
     """It is not yet known whether its settings are these, and there is nothing of it to show."""
     driver = Driver(tmp_path, tmp_path, ["north"])

@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,16 +169,45 @@ def test_a_clock_that_is_set_makes_no_process_look_dead(
     assert not site_status(federation.sites["north"])["job runs"]  # another process had that id
 
 
-def test_a_site_s_folder_that_cannot_be_written_to_is_told_to_its_owner(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it is asked cannot be recorded then, and the record says that nothing is refused."""
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Meanwhile this process can write to no file."""
+    resource = pytest.importorskip("resource", reason="limits of file sizes are POSIX's")
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+
+def test_a_site_s_folder_that_cannot_be_written_to_is_told_to_its_owner(federation: Federation) -> None:
+    """What it is asked cannot be recorded then, and the record says that nothing is refused; rights tell nothing."""
     federation.run()
     kit = federation.sites["north"]
-    state, real = kit / "state", os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != state and real(path, mode))
-    assert site_lines(site_status(kit))[0].startswith(f"{state} cannot be written to")
-    assert "cannot be written to" not in "\n".join(site_lines(site_status(federation.sites["south"])))
+    with no_room():
+        first = site_lines(site_status(kit))[0]
+    assert first.startswith(f"{kit} cannot be written to ({os.strerror(errno.EFBIG)})")
+    assert "cannot be written to" not in "\n".join(site_lines(site_status(kit)))
+
+
+def test_join_says_that_the_server_s_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a run ended would be written to the same disk."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare import remote
+
+    monkeypatch.setattr(remote, "_LOOK", 0.0)
+    said: list[str] = []
+    watch = remote.ServerWatch(tmp_path, "server", said.append)
+    watch.look()
+    with no_room():
+        watch.look()
+        watch.look()
+    watch.look()
+    assert [line.partition(" (")[0] for line in said] == [
+        f"server: {tmp_path} cannot be written to",
+        "server: its folder can be written to again",
+    ]
 
 
 def test_code_that_does_not_come_back_is_told_to_its_owner(

@@ -1,10 +1,10 @@
 """What a site was asked, for its owner to see: written by the site's job, read by `status` and `join`."""
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from fedlin.checks import LONGEST, printable
@@ -20,6 +20,7 @@ from fedlin.errors import WireError
 
 RECORD = "site.json"
 _LONG = 10.0  # seconds of one answer that are worth a line
+_PROBE = 1 << 12  # bytes that are written to see whether a disk takes them
 _EVERY = 1.0  # seconds between two writes, where nothing but the round has changed
 
 
@@ -107,10 +108,15 @@ def busy_with(record: SiteRecord) -> str | None:
 
 
 def unwritable(kit: Path) -> str | None:
-    """Where the site cannot write what it is asked, so that its record is of an earlier time; None where it can."""
+    """Where nothing can be written, and why; None where it can. Rights alone do not tell of a disk that is full."""
     for folder in (kit, kit / STATE):
-        if folder.is_dir() and not os.access(folder, os.W_OK):
-            return f"{folder} cannot be written to, so that status is of an earlier time: mend that"
+        try:
+            if folder.is_dir():
+                with TemporaryFile(dir=folder) as probe:
+                    probe.write(bytes(_PROBE))
+                    probe.flush()
+        except OSError as error:
+            return f"{folder} cannot be written to ({error.strerror}): until that is mended, nothing goes on"
     return None
 
 

@@ -22,6 +22,7 @@ from fedlin.deploy.settings import NAME
 from fedlin.errors import FedLinError
 
 STATUS = "fedlin_status"  # what a running job is asked
+_UNABLE = "the server, which answers, but cannot take the job: see process.log there"
 LONGEST = 60.0  # seconds one call of FLARE's may take
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class Driver:
 
     def advance(self) -> bool:
         """One look at the federation: submit if nothing runs; whether a job runs now."""
+        former = self._session
         try:
             session = self.session()
             self.awaited = None
@@ -95,8 +97,9 @@ class Driver:
         except FedLinError:
             raise
         except Exception:  # FLARE raises many kinds where the server went away
+            # A session that was opened just now was with a server that is there.
+            self.awaited = "the server" if self._session is former else _UNABLE
             self.forget()
-            self.awaited = "the server"
         return False
 
     def _adopt(self) -> bool:

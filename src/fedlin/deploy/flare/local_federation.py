@@ -71,7 +71,7 @@ class LocalFederation:
                 running = self.driver.advance()
                 advanced = time.monotonic()
                 if self.driver.awaited:
-                    screen.tell(f"waiting for {self.driver.awaited} to connect")
+                    screen.tell(f"waiting for {self.driver.awaited}")
                 elif running and started != self.driver.submissions:
                     screen.tell("the job starts again" if started else "everyone is connected, and the job starts")
                     started = self.driver.submissions

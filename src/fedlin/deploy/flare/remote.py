@@ -35,7 +35,7 @@ def take_part(kit: Path, say: Say) -> None:
     if process.kind == "server":
         check_port(kit)
     starts: list[float] = []
-    watch = SiteWatch(kit, process.name, say) if process.kind == "client" else None
+    watch = (SiteWatch if process.kind == "client" else ServerWatch)(kit, process.name, say)
     say(f"{process.name}: started; what went wrong is in {kit / 'process.log'}, Ctrl-C ends it")
     rotated = time.monotonic()
     try:
@@ -47,8 +47,7 @@ def take_part(kit: Path, say: Say) -> None:
                 if len(starts) > 1:
                     say(f"{process.name}: its process had ended, and is started again")
                 process.start()
-            if watch is not None:
-                watch.look()
+            watch.look()
             if time.monotonic() - rotated > _ROTATE:
                 process.rotate_logs()
                 rotated = time.monotonic()
@@ -58,6 +57,25 @@ def take_part(kit: Path, say: Say) -> None:
     finally:
         with undisturbed():
             process.stop()
+
+
+class ServerWatch:
+    """Tells who keeps the server whether its folder can be written to: where it cannot, no job can say so."""
+
+    def __init__(self, kit: Path, name: str, say: Say) -> None:
+        self.kit = kit
+        self.name = name
+        self._say = say
+        self._looked = 0.0
+        self._wrong: str | None = None
+
+    def look(self) -> None:
+        """What is new."""
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        self._looked, before, self._wrong = time.monotonic(), self._wrong, unwritable(self.kit)
+        if self._wrong != before:
+            self._say(f"{self.name}: {self._wrong or 'its folder can be written to again'}")
 
 
 class SiteWatch:
