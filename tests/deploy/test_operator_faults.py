@@ -23,6 +23,7 @@ from fedlin.deploy.runs import MODEL, outcome
 from fedlin.deploy.screen import site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import RECORD, site_status
+from fedlin.deploy.site_settings import SITE
 from fedlin.deploy.status import lines, read_status
 from fedlin.engines import checkpoint
 from fedlin.errors import DeployError
@@ -103,6 +104,32 @@ def test_a_full_disk_at_a_site_is_told_and_the_run_goes_on(
     assert_same_model(federation)
     trails = {name: AuditTrail(kit) for name, kit in federation.sites.items()}
     assert [verdict.problem for verdict in verify(trails)] == [None, None]
+
+
+@pytest.mark.parametrize("text", [None, "[limits"])
+def test_limits_that_are_gone_or_broken_in_mid_run_are_told_as_a_refusal(
+    federation: Federation, text: str | None
+) -> None:
+    """Not as silence: the refusal belongs to the run, so that the server hears it; and mended, the run goes on."""
+    path = federation.sites["north"] / SITE
+    whole = path.read_text()
+
+    def break_limits(name: str, count: int) -> None:
+        if name != "north" or not 9 <= count <= 15:
+            path.write_text(whole)
+        elif text is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(text)
+
+    play(federation, break_limits)
+    told = [line for line in lines(federation.server) if line.get("event") in ("fault", "recovered")]
+    assert [(line["event"], line["client"], line["kind"]) for line in told] == [
+        ("fault", "north", "refused"),
+        ("recovered", "north", "refused"),
+    ]
+    assert "it failed with DeployError [reference " in told[0]["why"]
+    assert_same_model(federation)
 
 
 @pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EACCES, errno.EPERM])

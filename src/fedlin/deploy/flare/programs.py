@@ -159,17 +159,16 @@ def make_client(name: str, folder: str, job: str) -> Handler:
 
     def answer(phase: str, payload: bytes) -> bytes:
         nonlocal client
-        header, request = Header(Kind.REFUSED, bytes(8)), wire.identify(payload)
+        request = wire.identify(payload)
         try:
             if client is None:
-                header = wire.read_message(payload)[0]
                 check_settings(kit, sent)
                 settings = read_settings(sent)
                 load = load_client if settings.prepare is None else load_table_client
                 client = load(name, kit, settings)
             client.limits = read_limits(kit)
         except (Exception, SystemExit) as error:  # an owner's code may end as a script does
-            return refusal_reply(header, request, error)
+            return refusal_reply(_header(payload), request, error)
         return client.handle(phase, payload)
 
     def recorded(phase: str, payload: bytes) -> bytes:
@@ -181,6 +180,14 @@ def make_client(name: str, folder: str, job: str) -> Handler:
         return reply
 
     return recorded
+
+
+def _header(payload: bytes) -> Header:
+    """A message's header, so that its run hears of a refusal; where there is none to be read, one of no run."""
+    try:
+        return wire.read_message(payload)[0]
+    except WireError:
+        return Header(Kind.REFUSED, bytes(8))
 
 
 @contextmanager
