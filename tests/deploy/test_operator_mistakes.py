@@ -24,7 +24,7 @@ from fedlin.deploy.flare.processes import Process
 from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.project import Project
 from fedlin.deploy.run_history import METRICS, RunHistory
-from fedlin.deploy.runs import STATE
+from fedlin.deploy.runs import STATE, conclude, outcome
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_settings import SITE, read_limits
 from fedlin.deploy.watch_page import KEY, WatchServer
@@ -267,6 +267,29 @@ def _interruptible() -> Iterator[None]:
     yield
     for number, handler in zip(requests, before, strict=True):
         signal.signal(number, handler)
+
+
+def test_a_run_that_is_refused_keeps_how_it_had_ended_and_the_refusal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all runs on one machine: what the run's folder said before is not how the job ended."""
+    done, refused = {"status": "done", "rounds": 3}, {"status": "failed", "error": "begun with another seed"}
+    project = Project(tmp_path, ("north", "south"), 2)
+    project.server.mkdir()
+    conclude(project.server, done)
+
+    def advance(driver: Driver) -> bool:
+        driver.outcome = refused
+        return False
+
+    monkeypatch.setattr(local_federation, "fork_server", lambda server: None)
+    for name in ("check_port", "check_same_authority", "check_certificate", "stop_all"):
+        monkeypatch.setattr(local_federation, name, lambda _: None)
+    monkeypatch.setattr(Process, "launch", lambda process: None)
+    monkeypatch.setattr(LocalFederation, "_revive", lambda federation: [])
+    monkeypatch.setattr(Driver, "advance", advance)
+    assert LocalFederation(project).run() == refused
+    assert outcome(project.server) == done
 
 
 @pytest.mark.usefixtures("_interruptible")

@@ -20,7 +20,7 @@ from fedlin.deploy.event_lines import event_line
 from fedlin.deploy.flare import programs
 from fedlin.deploy.flare.programs import tell_status
 from fedlin.deploy.folder_lock import locked
-from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, present_run
+from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
 from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import read_record, site_status
@@ -102,6 +102,7 @@ def test_settings_that_are_refused_do_not_replace_those_of_the_run(federation: F
     (federation.job / NAME).write_text(before.replace("seed = 0", "seed = 1"))
     assert "was begun with another seed" in federation.run()["error"]
     assert own.read_text() == before
+    assert outcome(own.parent) == {"status": "done", "rounds": 3}
     (federation.job / NAME).write_text(before.replace("rounds = 3", "rounds = 4"))
     assert federation.run() == {"status": "done", "rounds": 4}
     assert "rounds = 4" in own.read_text()

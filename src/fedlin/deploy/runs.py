@@ -37,7 +37,6 @@ def begin_run(kit: Path, name: str | None) -> Path:
     """The folder of the run that begins or goes on now, which `present_run` then returns."""
     folder = run_folder(kit, name)
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    (folder / OUTCOME).unlink(missing_ok=True)
     write_whole(kit / _PRESENT, (name or "").encode(), mode=0o600)
     return folder
 

@@ -8,7 +8,7 @@ from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind, check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process, fork_server, stop_all
 from fedlin.deploy.project import Project
-from fedlin.deploy.runs import OUTCOME, Ending, outcome
+from fedlin.deploy.runs import Ending, outcome
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.status import RECENT, Progress, read_status
 from fedlin.engines.interrupt import undisturbed
@@ -42,7 +42,6 @@ class LocalFederation:
         for kit in kits:
             check_certificate(kit)
         self.project.share()
-        (self.project.run_folder / OUTCOME).unlink(missing_ok=True)
         screen = Screen(say)
         screen.tell(f"starting the server and {len(self.sites)} sites on this machine")
         try:
@@ -64,7 +63,8 @@ class LocalFederation:
     def _attend(self, watch: Watch, screen: Screen) -> Ending:
         last_round, submitted, revived, advanced, started = -1, 0, 0, 0.0, 0
         run = self.project.run_folder
-        while (ended := outcome(run)) is None:
+        former = outcome(run)
+        while (ended := self._ended(former)) is None:
             for name in self._revive():
                 screen.tell(f"{name}'s process had ended and is started again: see process.log in its folder")
             if time.monotonic() - advanced >= _ASK:
@@ -90,6 +90,11 @@ class LocalFederation:
                 screen.show(now, status.awaiting, status.events)
             time.sleep(_POLL)
         return ended
+
+    def _ended(self, former: Ending | None) -> Ending | None:
+        """How the run ended: what its folder says and did not say before, or what the job brought."""
+        now = outcome(self.project.run_folder)
+        return self.driver.outcome if now == former else now
 
     def _revive(self) -> list[str]:
         """Start again what has ended; who that was."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
-from fedlin.deploy.runs import BEST, MODEL, STATE, Ending, begin_run, conclude, write_model
+from fedlin.deploy.runs import BEST, MODEL, OUTCOME, STATE, Ending, begin_run, conclude, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -38,6 +38,10 @@ _job: dict[str, str] = {}  # of this process: its run's folder, and the hash of 
 _log = logging.getLogger(__name__)
 
 
+class _AnotherRunError(DeployError):
+    """The folder has the state of a run with other settings, which stays as it was."""
+
+
 def run_server(transport: Transport, folder: str, job: str) -> None:
     """Play the rounds that are left, then write the model and how the run ended; `job` holds the settings sent."""
     kit, sent = Path(folder), Path(job)
@@ -48,7 +52,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         _job.update(run=str(place), settings=hashlib.sha256((sent / NAME).read_bytes()).hexdigest())
         result = _serve(transport, kit, sent, place, settings)
     except FedLinError as error:
-        _fail((place, sent), str(error))
+        _fail((sent,) if isinstance(error, _AnotherRunError) else (place, sent), str(error))
         raise
     except OSError as error:
         if error.errno in _DISK:
@@ -72,7 +76,7 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
         raise DeployError("the run diverged")  # a job that completes is taken for a run that was done
 
 
-def _fail(places: tuple[Path, Path], why: str) -> None:
+def _fail(places: tuple[Path, ...], why: str) -> None:
     """Tell why a run ended, as far as a disk that may be full lets that be told."""
     for place in places:  # whoever started the job has what is in its folder
         with suppress(OSError):
@@ -81,7 +85,8 @@ def _fail(places: tuple[Path, Path], why: str) -> None:
 
 def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: FederationSettings) -> Any:
     text = (sent / NAME).read_bytes()
-    former = (place / NAME).read_bytes() if (place / NAME).is_file() else text
+    former = {path: path.read_bytes() for path in (place / NAME, place / OUTCOME) if path.is_file()}
+    (place / OUTCOME).unlink(missing_ok=True)
     for where in {kit, place}:  # the server hears the sites that these name, and no others
         write_whole(where / NAME, text, mode=0o600)
     trail = AuditTrail(kit)
@@ -124,9 +129,10 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
             secure=settings.secure,
         )
     except OtherRunError as error:
-        write_whole(place / NAME, former, mode=0o600)  # those it was begun with, and with which it can go on
+        for path, content in former.items():  # how it ended, and the settings with which it can go on
+            write_whole(path, content, mode=0o600)
         name = f"the run {settings.name!r}" if settings.name else "the run without a name"
-        raise DeployError(
+        raise _AnotherRunError(
             f"{name} was begun with another {', another '.join(error.differing)}: give this one a name of its own, "
             "fedlin federation run NAME, with --after to start from a former run's model."
         ) from error
