@@ -18,15 +18,18 @@ import fedlin
 from fedlin.cli import app
 from fedlin.deploy.event_lines import event_line
 from fedlin.deploy.flare import programs
-from fedlin.deploy.flare.programs import tell_status
+from fedlin.deploy.flare.programs import run_server, tell_status
 from fedlin.deploy.folder_lock import locked
 from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
 from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
 from fedlin.deploy.site_record import read_record, site_status
 from fedlin.deploy.status import Awaiting, lines, read_status
+from fedlin.deploy.watch_metrics import metrics_text
+from fedlin.deploy.watch_snapshot import view_of
 from fedlin.engines.federation.pending import process_start
 from fedlin.errors import DeployError
+from fedlin.transports.loopback import Loopback
 from loopback_federation import SITES, Federation
 from template_data import drawn_problem
 
@@ -281,6 +284,32 @@ def test_every_site_has_a_row(tmp_path: Path) -> None:
     assert read_status(tmp_path).sites[1].state.startswith("quarantined")
     write_log(tmp_path, {"event": "recovered", "round": 2, "client": "south", "why": ""}, played(3, ["south"], []))
     assert read_status(tmp_path).sites[1].state == "counted"
+
+
+def test_a_run_that_waits_for_its_first_round_is_shown_as_it_is(federation: Federation) -> None:
+    """The server's process runs, the site that is away has a row, and nobody reads that all is well."""
+    (federation.server / "startup").mkdir()
+    (federation.server / "startup" / "fed_server.json").touch()
+    looks: list[tuple[list[str], Any, str]] = []
+
+    class NorthAlone(Loopback):
+        def clients(self) -> list[str]:
+            view = view_of(federation.server, None)
+            shown = status_lines(read_status(federation.server), "model.npy")
+            looks.append((shown, view.snapshot(), metrics_text(view.samples())))
+            if len(looks) == 2:
+                raise fedlin.FedLinError("enough was seen")
+            return ["north"]
+
+    with pytest.raises(fedlin.FedLinError, match="enough was seen"):
+        run_server(NorthAlone({}), str(federation.server), str(federation.job))
+    (before, _, _), (shown, page, metrics) = looks
+    assert before == ["No round yet."]
+    assert shown[1].partition(" (")[0] == "  south  counted in 0 of the latest 0 rounds  silent: it is not connected"
+    assert not page["good"]
+    assert page["rows"][0]["cells"][1].startswith("silent: it is not connected")
+    assert 'fedlin_site_up{site="south"} 0' in metrics
+    assert "fedlin_server_up 1" in metrics
 
 
 def test_faults_that_are_still_open_at_the_first_look_are_shown() -> None:

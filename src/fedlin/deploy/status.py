@@ -152,7 +152,7 @@ def site_rows(events: list[Event], rounds: list[Event]) -> list[SiteRow]:
     for event in events:
         weights |= event.get("weights", {})
         names += [name for name in event.get("clients", []) if name not in names]
-    names += sorted({name for line in rounds for name in (*line["answered"], *line["late"])} - set(names))
+    names += sorted({*counts, *(name for line in rounds for name in (*line["answered"], *line["late"]))} - set(names))
     rows = []
     total = sum(weights.values()) or 1.0
     for name in names:

@@ -44,6 +44,7 @@ class Pending:
         # Kept open: a file that is emptied and closed for every exchange is a wait for the disk every time.
         self._file = None if folder is None else open(folder / WAITING, "w", encoding="utf-8", opener=private)  # noqa: SIM115
         self._process = this_process()
+        self.begin(0, "", ())  # the process is there before anybody is asked, as while it waits for clients
 
     def begin(self, played: int, phase: str, names: Sequence[str]) -> None:
         """An exchange begins, and the one before is forgotten."""
