@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,21 +19,34 @@ import pytest
 import fedlin
 from fedlin import audit
 from fedlin.audit import AuditTrail, verify
+from fedlin.deploy import site_record
 from fedlin.deploy.event_lines import event_line
 from fedlin.deploy.flare.programs import make_client, run_server
 from fedlin.deploy.runs import MODEL, outcome
 from fedlin.deploy.screen import site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
-from fedlin.deploy.site_record import RECORD, site_status
+from fedlin.deploy.site_record import RECORD, SiteRecorder, busy_with, read_record, site_status
 from fedlin.deploy.site_settings import SITE
 from fedlin.deploy.status import lines, read_status
 from fedlin.engines import checkpoint
+from fedlin.engines.federation import wire
+from fedlin.engines.federation.wire import Header, Kind, ReplyHeader
 from fedlin.errors import DeployError
 from fedlin.transports.loopback import Loopback
 from loopback_federation import Federation
 from template_data import drawn_problem
 
 FULL = os.strerror(errno.ENOSPC)
+
+
+ASKED = """
+import sys
+from fedlin.deploy.flare.programs import make_client
+from fedlin.engines.federation import wire
+
+hello = wire.write_message(wire.Header(wire.Kind.HELLO, bytes(8)), wire.write_facts({}))
+make_client("north", *sys.argv[1:])("hello", hello)
+"""
 
 
 class FullDisk:
@@ -268,6 +283,51 @@ def test_code_that_does_not_come_back_is_told_to_its_owner(
     assert expected in "\n".join(seen)
     monkeypatch.setattr(time, "time", lambda: real() + 60.0)
     assert "still at work" not in "\n".join(site_lines(site_status(kit)))
+
+
+def test_code_that_ends_its_own_process_is_told_to_its_owner(federation: Federation) -> None:
+    """By os._exit, or by the system for want of memory: there is no exception that could be answered with."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare.remote import SiteWatch
+
+    kit, said = federation.sites["north"], list[str]()
+    federation.run()
+    watch = SiteWatch(kit, "north", said.append)
+    watch.look()
+    (kit / "client.py").write_text("import os\nos._exit(7)")
+    assert subprocess.run([sys.executable, "-c", ASKED, kit, federation.job], timeout=60).returncode == 7
+    watch.look()
+    watch.look()
+    SiteWatch(kit, "north", said.append).look()  # what was before `join` was started may have ended with that
+    expected = "its process ended in the middle of hello of round 1 (asked "
+    assert [expected in line for line in said] == [True, False]  # the other one says what was asked
+    assert expected in "\n".join(site_lines(site_status(kit)))
+
+
+def test_code_that_hangs_in_a_fast_run_is_told_to_its_owner(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request comes right after another one that was written down, and is written down some moments later."""
+    monkeypatch.setattr(site_record, "_EVERY", 0.05)
+    recorder = SiteRecorder(federation.sites["north"])
+
+    def ask(number: int) -> bytes:
+        task = wire.write_message(Header(Kind.TASK, bytes(8), number), b"")
+        recorder.begin("gradient", task)
+        return task
+
+    for number in range(3):
+        task = ask(number)
+        recorder.enter("gradient", task, wire.write_reply(Header(Kind.UPLOAD, bytes(8), number), ReplyHeader(b"", 0)))
+    ask(3)
+    deadline = time.monotonic() + 20.0
+    while (record := read_record(federation.sites["north"])) is None or not record.answering:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert record.round == 3
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 60.0)
+    assert "still at work on gradient of round 4" in str(busy_with(record))
 
 
 def test_join_says_that_the_port_is_taken(tmp_path: Path) -> None:

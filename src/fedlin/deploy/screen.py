@@ -107,8 +107,7 @@ def site_lines(site: dict[str, Any]) -> list[str]:
     ]
     if record["refusal"]:
         lines.append(f"  refused {ago(record['refusal_time'])}: {record['refusal']}")
-    if site["busy"]:
-        lines.append(f"  {site['busy']}")
+    lines += [f"  {site[what]}" for what in ("busy", "cut off") if site[what]]
     limits = ", ".join(f"{name} {value}" for name, value in site["limits"].items())
     lines.append(f"  limits: {limits}")
     if site["privacy spent"] is not None:

@@ -1,8 +1,10 @@
 """What a site was asked, for its owner to see: written by the site's job, read by `status` and `join`."""
 
 import json
+import threading
 import time
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -47,7 +49,9 @@ class SiteRecorder:
     def __init__(self, kit: Path) -> None:
         self.path = kit / STATE / RECORD
         self.record = SiteRecord(**this_process())
-        self._written = 0.0
+        self._written = SiteRecord()
+        self._turn = threading.Lock()
+        self._later: threading.Timer | None = None
 
     def begin(self, phase: str, request: bytes) -> None:
         """A request is here, and is worked on from now on: an owner's code may take long, or never come back."""
@@ -55,27 +59,41 @@ class SiteRecorder:
             header = wire.read_message(request)[0]
         except WireError:
             return
-        if header.kind != Kind.TASK or time.time() - self._written >= _EVERY:
+        with self._turn:
             self._place(phase, header)
             self.record.answering = True
-            self._write()
+            if header.kind != Kind.TASK or self.record.time - self._written.time >= _EVERY:
+                self._write()
+            elif self._later is None:
+                self._later = threading.Timer(_EVERY, self._catch_up)
+                self._later.daemon = True
+                self._later.start()
+
+    def _catch_up(self) -> None:
+        """Write down what was not worth a write when it came, where it is worked on still."""
+        with self._turn, suppress(OSError):  # of a full disk the next request tells
+            self._later = None
+            if self.record.answering:
+                self._write()
 
     def enter(self, phase: str, request: bytes, reply: bytes) -> None:
         """A request was answered, or refused."""
         record = self.record
         header, rest = wire.read_message(reply, own=True)
         refused = header.kind == Kind.REFUSED
-        news = refused or record.answering or header.run.hex() != record.run
-        self._place(phase, header)
-        record.answering = False
-        record.answered += not refused
-        record.refused += refused
-        if refused:
-            facts = wire.read_facts(wire.read_reply(rest)[1])
-            reference = f" [reference {facts['reference']} in fedlin.log]" if facts.get("reference") else ""
-            record.refusal, record.refusal_time = f"{facts.get('reason', '')}{reference}", record.time
-        if news or record.time - self._written >= _EVERY:
-            self._write()
+        with self._turn:
+            self._place(phase, header)
+            record.answering = False
+            record.answered += not refused
+            record.refused += refused
+            if refused:
+                facts = wire.read_facts(wire.read_reply(rest)[1])
+                reference = f" [reference {facts['reference']} in fedlin.log]" if facts.get("reference") else ""
+                record.refusal, record.refusal_time = f"{facts.get('reason', '')}{reference}", record.time
+            written = self._written
+            news = refused or written.answering or written.run != record.run
+            if news or record.time - written.time >= _EVERY:
+                self._write()
 
     def _place(self, phase: str, header: Header) -> None:
         record = self.record
@@ -85,7 +103,7 @@ class SiteRecorder:
     def _write(self) -> None:
         self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
         write_whole(self.path, json.dumps(asdict(self.record)).encode(), mode=0o600, sync=False)
-        self._written = self.record.time
+        self._written = replace(self.record)
 
 
 def read_record(kit: Path) -> SiteRecord | None:
@@ -104,6 +122,16 @@ def busy_with(record: SiteRecord) -> str | None:
     return (
         f"still at work on {record.phase} of round {record.round + 1} (asked {ago(record.time)}): client.py is slow, "
         "or never comes back; once it is mended, end join and start it again"
+    )
+
+
+def cut_off(record: SiteRecord) -> str | None:
+    """What the site's job was at when its process ended; None where it was at nothing, or its process runs."""
+    if not record.answering or process_runs(record.process, record.started):
+        return None
+    return (
+        f"its process ended in the middle of {record.phase} of round {record.round + 1} (asked {ago(record.time)}): "
+        "unless the run or join was ended, client.py ended it, or the system did for want of memory"
     )
 
 
@@ -131,6 +159,7 @@ def site_status(kit: Path) -> dict[str, Any]:
         "record": None if record is None else asdict(record),
         "job runs": record is not None and process_runs(record.process, record.started),
         "busy": None if record is None else busy_with(record),
+        "cut off": None if record is None else cut_off(record),
         "unwritable": unwritable(kit),
         "limits": {name: value for name, value in asdict(limits).items() if value is not None},
         "ledger": None if ledger is None else {"run": (ledger.run or b"").hex(), "spent": ledger.spent},

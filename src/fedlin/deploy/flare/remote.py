@@ -14,7 +14,7 @@ from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import Ending
 from fedlin.deploy.screen import Screen
-from fedlin.deploy.site_record import SiteRecord, busy_with, read_record, unwritable
+from fedlin.deploy.site_record import SiteRecord, busy_with, cut_off, read_record, unwritable
 from fedlin.deploy.status import Awaiting, Progress
 from fedlin.engines.interrupt import undisturbed
 from fedlin.errors import DeployError
@@ -88,6 +88,7 @@ class SiteWatch:
         self._looked = 0.0
         self._before = read_record(kit) or SiteRecord()
         self._quiet = True  # nothing was asked since the server was reached
+        self._cut = self._before.time  # when that request came of which it was told last that it has no end
         self._slow = 0.0  # when that request came of which it was told last that it takes long
 
     def look(self) -> None:
@@ -95,6 +96,9 @@ class SiteWatch:
         record = read_record(self.kit) or SiteRecord()
         if record.refused and record.refusal_time > self._before.refusal_time:
             self._screen.tell(f"{self.name}: refused a request: {record.refusal}")
+        if record.time > self._cut and (cut := cut_off(record)):
+            self._cut = record.time
+            self._screen.tell(f"{self.name}: {cut}")
         if record.time > self._before.time:
             self._quiet = False
             place = f"run {record.run}, round {record.round + 1}, {record.phase}"
