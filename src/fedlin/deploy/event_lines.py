@@ -50,7 +50,10 @@ def _rejected(event: Event) -> str:
 
 
 def _outlier(event: Event) -> str:
-    return f"{event['why']}. If that is wrong, set policy.norm_bound to about {10 * event['usual']:.0e}."
+    bound = max(10 * event["usual"], 2 * event.get("largest", 0.0))  # room for what was right so far
+    if bound >= event["norm"]:
+        return f"{event['why']}. If that is wrong, its owner checks its data and its loss: others were as large before."
+    return f"{event['why']}. If that is wrong, set policy.norm_bound to about {bound:.0e}."
 
 
 def _went_back(event: Event) -> str:

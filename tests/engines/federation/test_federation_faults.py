@@ -159,6 +159,33 @@ def test_who_comes_late_does_not_stand_out() -> None:
     assert poisoned.client == "new"
 
 
+@pytest.mark.parametrize("eps", [np.finfo(np.float64).eps, np.finfo(np.float32).eps])
+@pytest.mark.parametrize("model", [0.0, 1.0])
+def test_what_rounding_leaves_of_an_upload_does_not_stand_out(eps: float, model: float) -> None:
+    """Uploads fall to a few units in the last place of the first ones, or of a model that they begin near to."""
+    scale = 1.0 if model == 0.0 else 50 * eps
+    norms = UploadNorms(float(eps))
+    for number in range(60):
+        shrinking = max(scale * 0.5**number, float(eps))
+        assert norms.enter(number, {"model": dict.fromkeys("abc", shrinking)}, model) is None
+    assert norms.enter(60, {"model": {"a": float(eps), "b": float(eps), "c": 170 * float(eps)}}, model) is None
+    poisoned = norms.enter(61, {"model": {"a": float(eps), "b": 0.5, "c": float(eps)}}, model)
+    assert poisoned is not None
+    assert poisoned.client == "b"
+
+
+def test_no_bound_is_proposed_that_would_have_kept_out_what_was_right() -> None:
+    """The bound holds for all phases: gradients were large before the models' changes fell."""
+    norms = UploadNorms()
+    norms.enter(0, {"gradient": dict.fromkeys("ab", 1e3), "model": dict.fromkeys("ab", 1e-3)})
+    for norm, told in ((5e3, "set policy.norm_bound to about 2e+03"), (1.0, "its owner checks its data and its loss")):
+        suspect = norms.enter(1, {"model": {"a": 1e-3, "b": norm}})
+        assert suspect is not None
+        event = {"event": "outlier", "round": 1, "why": str(suspect), "norm": norm, "usual": suspect.usual}
+        assert told in event_line({**event, "largest": norms.largest})
+        norms.enter(1, {"model": dict.fromkeys("ab", 1e-3)})
+
+
 # Weights.
 
 

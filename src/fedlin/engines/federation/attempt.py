@@ -10,7 +10,7 @@ from fedlin.core import Message
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.phase_programs import broadcast, gradient_norm, update, update_from_mean
 from fedlin.engines.federation.policy import is_power_of_two
-from fedlin.engines.federation.replies import SortedReplies, refusal, sort_uploads
+from fedlin.engines.federation.replies import SortedReplies, norm, refusal, sort_uploads
 from fedlin.engines.federation.secret import fresh
 from fedlin.engines.federation.session import Session
 from fedlin.engines.federation.wire import Header, Kind, Task
@@ -69,7 +69,7 @@ def attempt_round(session: Session, names: Sequence[str]) -> PlayedRound | None:
     for number, shape in enumerate(session.handshake.shapes.opening if opening else session.handshake.shapes.later):
         message = broadcast(algorithm, opening, number)(server)
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(message)):
-            session.norms.enter(progress.round, norms)
+            session.norms.enter(progress.round, norms, norm([progress.x]))
             raise Diverged
         header, body = Header(Kind.TASK, session.run, progress.round, number, opening), wire.pack(message)
         tasks = {}

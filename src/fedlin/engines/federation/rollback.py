@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping
 
+from fedlin.engines.federation.replies import norm
 from fedlin.engines.federation.session import Session
 
 
 def watch_norms(session: Session, norms: Mapping[str, Mapping[str, float]]) -> None:
     """Tell of an upload that stands out, and keep the checkpoint before it."""
-    suspect = session.norms.enter(session.progress.round, norms)
+    suspect = session.norms.enter(session.progress.round, norms, norm([session.progress.x]))
     if suspect is not None:
-        facts = {"client": suspect.client, "norm": suspect.norm, "usual": suspect.usual}
+        facts = {
+            "client": suspect.client,
+            "norm": suspect.norm,
+            "usual": suspect.usual,
+            "largest": session.norms.largest,
+        }
         session.round_log.note("outlier", session.progress.round, why=str(suspect), **facts)
     session.checkpoints.pinned = {known.round for known in session.norms.suspects}
 

@@ -45,11 +45,11 @@ class Session:
     checkpoints: ServerCheckpoints
     progress: ServerState
     aggregate: Aggregator = field(default_factory=mean)  # what the server makes of the uploads
-    norms: UploadNorms = field(default_factory=UploadNorms)
     secure: "SecureSums | None" = None  # where the server learns sums of uploads alone
 
     def __post_init__(self) -> None:
         self.faults = Faults(self.round_log)
+        self.norms = UploadNorms(float(np.finfo(self.handshake.dtype).eps))
 
     @property
     def algorithm(self) -> Method:

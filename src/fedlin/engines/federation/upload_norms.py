@@ -2,11 +2,13 @@
 
 from collections import deque
 from collections.abc import Mapping
+from math import isfinite
 from statistics import median
 from typing import NamedTuple
 
 KEPT = 16  # uploads that stood out
 FACTOR = 100.0  # an upload this many times larger than expected stands out
+ROUNDING = 10.0  # units in the last place of the largest numbers that an upload may be off by, where it should be none
 
 
 class Suspect(NamedTuple):
@@ -36,6 +38,12 @@ class UploadNorms:
     An upload stands out if it grew by a factor of its own: ‖u_i‖ is at least 100 times what it was before, scaled as
     the others' grew in the meantime; in its first round, 100 times the median of what the others sent in theirs.
 
+    What is sent of changes falls until rounding is all that is left of it, and then one may be any multiple of another.
+    Nothing smaller than 10 ε is therefore expected of a phase, times the largest of its norms and of the model's.
+
+    Args:
+        eps: ε of the numbers that are computed with.
+
     >>> norms = UploadNorms()
     >>> norms.enter(0, {"model": {"a": 1.0, "b": 2.0, "c": 1.5}})
     >>> norms.enter(1, {"model": {"a": 0.9, "b": 2e6, "c": 1.4}}).client
@@ -45,19 +53,29 @@ class UploadNorms:
     1
     """
 
-    def __init__(self) -> None:
+    def __init__(self, eps: float = 2.0**-52) -> None:
+        self._eps = eps
         self.suspects: deque[Suspect] = deque(maxlen=KEPT)
         self._before: dict[tuple[str, str], float] = {}  # the latest norm, by phase and client
         self._first: dict[tuple[str, str], float] = {}  # and the first: what is sent of changes alone shrinks
+        self._largest: dict[str, float] = {}  # of those that did not stand out, by phase
 
-    def enter(self, number: int, norms: Mapping[str, Mapping[str, float]]) -> Suspect | None:
-        """The upload that stands out in a round that is done, or that ended in NaN or infinite numbers, if one does."""
-        suspects = [
-            Suspect(number, phase, client, norm, usual)
-            for phase, uploads in norms.items()
-            for client, norm in uploads.items()
-            if (usual := self._usual(phase, client, uploads)) is not None and norm > FACTOR * usual > 0
-        ]
+    def enter(self, number: int, norms: Mapping[str, Mapping[str, float]], model: float = 0.0) -> Suspect | None:
+        """The upload that stands out in a round that is done, or that ended in NaN or infinite numbers, if one does.
+
+        `model` is the norm of the model that the round began with.
+        """
+        suspects: list[Suspect] = []
+        for phase, uploads in norms.items():
+            largest = self._largest.get(phase, 0.0)
+            least = ROUNDING * self._eps * max(model, largest)
+            for client, norm in uploads.items():
+                usual = self._usual(phase, client, uploads)
+                if usual and norm > FACTOR * max(usual, least):
+                    suspects.append(Suspect(number, phase, client, norm, max(usual, least)))
+                elif isfinite(norm):
+                    largest = max(largest, norm)
+            self._largest[phase] = largest
         for phase, uploads in norms.items():
             now = {(phase, client): norm for client, norm in uploads.items()}
             self._before |= now
@@ -66,6 +84,11 @@ class UploadNorms:
             return None
         self.suspects.append(max(suspects, key=lambda suspect: suspect.factor))
         return self.suspects[-1]
+
+    @property
+    def largest(self) -> float:
+        """The largest norm of those that did not stand out, in any phase."""
+        return max(self._largest.values(), default=0.0)
 
     def suspect(self) -> Suspect | None:
         """Of the uploads that stood out of late, the one that did most; None where none did."""
@@ -76,6 +99,7 @@ class UploadNorms:
         self.suspects.clear()
         self._before.clear()
         self._first.clear()
+        self._largest.clear()
 
     def _usual(self, phase: str, client: str, uploads: Mapping[str, float]) -> float | None:
         """The norm this upload would have if it had changed as the others' did; None where there is no telling."""
