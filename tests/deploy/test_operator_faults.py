@@ -330,6 +330,20 @@ def test_code_that_hangs_in_a_fast_run_is_told_to_its_owner(
     assert "still at work on gradient of round 4" in str(busy_with(record))
 
 
+def test_a_server_that_hangs_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as one that does not accept the site's certificate: the system still takes connections for it."""
+    pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
+    from fedlin.deploy.flare import connection
+    from fedlin.deploy.project import create
+
+    monkeypatch.setattr(connection, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        port = frozen.getsockname()[1]
+        project = create(tmp_path / "federation", ["north"], "localhost", port)
+        told = str(connection.check_connection(project.site("north")))
+    assert told.startswith(f"the server at 127.0.0.1:{port} takes connections, and does not answer within 0.2 s")
+
+
 def test_join_says_that_the_port_is_taken(tmp_path: Path) -> None:
     pytest.importorskip("nvflare", reason="needs NVIDIA FLARE: pip install 'fedlin[flare]'")
     from fedlin.deploy.flare.remote import take_part

@@ -30,5 +30,7 @@ def check_connection(kit: Path) -> str | None:
             return f"the server at {where} ended the connection: it does not accept this site's certificate."
     except ssl.SSLCertVerificationError:
         return f"the server at {where} is of another federation than this folder: copy startup/ anew."
+    except TimeoutError:
+        return f"the server at {where} takes connections, and does not answer within {_SECONDS:g} s: its process hangs."
     except (ssl.SSLError, OSError) as error:
         return f"the server at {where} does not accept this site's certificate, or is no server of FLARE ({error})."
