@@ -30,7 +30,9 @@ from clocked import Clocked
 from fedlin import Client, Policy
 from fedlin.deploy.event_lines import event_line
 from fedlin.engines.federation import wire
+from fedlin.engines.federation.faults import Faults
 from fedlin.engines.federation.membership import READMIT
+from fedlin.engines.federation.round_log import RoundLog
 from fedlin.engines.federation.upload_norms import UploadNorms
 from fedlin.errors import FederationError
 from fedlin.transports.loopback import Loopback
@@ -265,6 +267,22 @@ def test_a_silent_client_is_told_once_and_again_when_it_is_back() -> None:
     told = [(e["event"], e["client"], e["kind"], e["round"]) for e in result.events if "kind" in e]
     assert told == [("fault", "site-1", "silent", 2), ("recovered", "site-1", "silent", 2)]
     assert "the round waits for it" in events(result, "fault")[0]["doing"]
+
+
+def test_who_is_silent_for_several_reasons_by_turns_is_told_once() -> None:
+    """Not connected, then asked in vain, and so on; what comes next of another kind is told, with the newest reason."""
+    log = RoundLog(None)
+    faults = Faults(log)
+    for why in ("it is not connected", "its process has ended", "it is not connected"):
+        faults.report(1, "silent", {"north": why}, "it is asked again")
+    assert faults.open == {"north": ("silent", "it is not connected")}
+    for why in ("tau = 5 is too many", "tau = 4 is too many", "tau = 4 is too many"):
+        faults.report(2, "refused", {"north": why}, "it is asked again")
+    assert [(event["kind"], event["why"]) for event in log.events] == [
+        ("silent", "it is not connected"),
+        ("refused", "tau = 5 is too many"),
+        ("refused", "tau = 4 is too many"),
+    ]
 
 
 def test_a_round_is_asked_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ class Faults:
         """These clients failed in this way; `doing` is what the server does about it."""
         for name, reason in reasons.items():
             fault = kind, reason.why if isinstance(reason, Refusal) else reason  # a reference is another every time
-            if self.open.get(name) != fault:
-                self.open[name] = fault
+            known, self.open[name] = self.open.get(name, ("", "")), fault
+            if known != fault and not known[0] == kind == "silent":  # who is silent is so in several ways by turns
                 self.log.note("fault", played, client=name, kind=kind, why=str(reason), doing=doing)
 
     def clear(self, played: int, names: Mapping[str, object]) -> None:
