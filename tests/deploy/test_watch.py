@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from browser import errors, in_browser, requests, resize, started
+from fedlin.deploy import site_record
 from fedlin.deploy.run_history import POINTS, RunHistory
 from fedlin.deploy.runs import STATE
 from fedlin.deploy.settings import NAME
+from fedlin.deploy.site_record import read_record
 from fedlin.deploy.watch_page import KEY, WatchServer
 from fedlin.deploy.watch_snapshot import view_of
 from fedlin.errors import DeployError
@@ -110,6 +113,29 @@ def test_a_site_s_owner_sees_what_was_asked_and_what_is_allowed(federation: Fede
     assert {tuple(row["cells"]) for row in shown["rows"]} >= {("tau", "10000"), ("rounds", "100000")}
     assert "final of round 7, final: received" in shown["events"][0]
     assert max(point[1] for point in shown["curves"][0]["lines"]["round"]) == 6
+
+
+def test_a_site_needs_attention_while_its_job_is_gone_unless_the_run_is_over(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where its disk takes nothing, whatever else there is to say."""
+    kit = federation.sites["north"]
+    record, view = read_record(kit), view_of(kit, None)
+    assert record is not None
+    for process, phase, state in (
+        (record.process, "gradient", "its job runs"),
+        (-1, "final", "the run is over"),
+        (-1, "gradient", "its job does not run"),
+    ):
+        changed = replace(record, process=process, phase=phase)
+        monkeypatch.setattr(site_record, "read_record", lambda kit, changed=changed: changed)
+        shown = view.snapshot()
+        assert shown["good"] == (state != "its job does not run")
+        assert state in shown["state"][0]
+    monkeypatch.undo()
+    assert view.snapshot()["good"]
+    monkeypatch.setattr(site_record, "unwritable", lambda kit: "no room")
+    assert not view.snapshot()["good"]
 
 
 def test_prometheus_reads_the_metrics(federation: Federation) -> None:

@@ -98,7 +98,8 @@ def site_lines(site: dict[str, Any]) -> list[str]:
     wrong = [site["unwritable"]] if site["unwritable"] else []
     if record is None:
         return [*wrong, "Nothing was asked of this site yet."]
-    running = "its job runs" if site["job runs"] else "its job does not run"
+    ended = "the run is over" if site["run over"] else "its job does not run"
+    running = "its job runs" if site["job runs"] else ended
     place = f"run {record['run']}, round {record['round'] + 1}, {record['phase']}"
     lines = [
         *wrong,

@@ -15,6 +15,7 @@ from fedlin.deploy.site_settings import read_limits
 from fedlin.deploy.status import ago, process_runs
 from fedlin.engines.checkpoint import write_whole
 from fedlin.engines.federation import wire
+from fedlin.engines.federation.evaluation import FINAL
 from fedlin.engines.federation.limits import LEDGER, Ledger, spent_epsilon
 from fedlin.engines.federation.pending import this_process
 from fedlin.engines.federation.wire import Header, Kind
@@ -125,6 +126,11 @@ def busy_with(record: SiteRecord) -> str | None:
     )
 
 
+def is_over(record: SiteRecord) -> bool:
+    """Whether the latest request brought a run's last model, and was answered."""
+    return record.phase == FINAL and not record.answering and record.refusal_time < record.time
+
+
 def cut_off(record: SiteRecord) -> str | None:
     """What the site's job was at when its process ended; None where it was at nothing, or its process runs."""
     if not record.answering or process_runs(record.process, record.started):
@@ -158,6 +164,7 @@ def site_status(kit: Path) -> dict[str, Any]:
     return {
         "record": None if record is None else asdict(record),
         "job runs": record is not None and process_runs(record.process, record.started),
+        "run over": record is not None and is_over(record),
         "busy": None if record is None else busy_with(record),
         "cut off": None if record is None else cut_off(record),
         "unwritable": unwritable(kit),

@@ -88,7 +88,7 @@ class SiteView:
         return {
             "title": f"Site {site_name(self.kit)}",
             "state": site_lines(site),
-            "good": bool(site["job runs"]),
+            "good": (site["job runs"] or site["run over"]) and not (site["unwritable"] or site["busy"]),
             "curves": [
                 {
                     "title": "round that was asked for, by minutes",

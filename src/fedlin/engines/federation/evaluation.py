@@ -20,6 +20,7 @@ from fedlin.engines.federation.wire import Header, Kind
 from fedlin.errors import ArgumentError, CheckpointError, WireError
 
 BEST = "best.ckpt"  # in the server's folder
+FINAL = "final"  # the route of a run's last message, with its model
 MOST = 64  # metrics of one client, and characters of a name
 
 
@@ -135,7 +136,7 @@ class FederationEvaluator:
         """Send every client the model of a run that is over: the best one, where there is one."""
         session = self.session
         x = session.progress.x if self.best is None else self.best.x
-        replies = self._send(Kind.FINAL, "final", x, None if session.policy.quorum is None else 0)
+        replies = self._send(Kind.FINAL, FINAL, x, None if session.policy.quorum is None else 0)
         received = sorted(name for name, reply in replies.items() if reply.kind == Kind.RECEIVED)
         missing = [name for name in session.roster.active if name not in received]
         session.round_log.note("delivered", session.progress.round, clients=received, missing=missing)
