@@ -449,7 +449,7 @@ def running_job(settings: str) -> object:
         def do_app_command(self, job: str, topic: str, data: object) -> dict[str, Any]:
             if job == "crashed":
                 raise ConnectionError
-            return {"settings": settings, "events": []}
+            return {"run": "first", "settings": settings, "events": []}
 
         def get_job_meta(self, job: str) -> dict[str, str]:
             return {"status": "RUNNING"}
@@ -484,7 +484,7 @@ def test_a_job_that_runs_already_is_attended_to_or_told_of(tmp_path: Path) -> No
         driver._session = session
         assert driver.advance()
         assert session.submitted == 0
-        assert driver.other == (None if settings == same else "running")
+        assert driver.other == (None if settings == same else "first")
         assert driver.stop() == ["running"] == session.aborted
 
 

@@ -269,6 +269,30 @@ def _interruptible() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def test_what_ends_a_run_that_goes_on_is_told_with_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by the name of the run: neither the folder nor a job's number is to be guessed."""
+
+    def adopt(driver: Driver) -> bool:
+        driver.other = "first"
+        return True
+
+    monkeypatch.setattr(Driver, "advance", adopt)
+    status, said = invoke("start", folder)
+    assert status == 2
+    assert "the run 'first' goes on with other settings" in " ".join(said.split())
+    assert f"fedlinfederationstop{folder};" in "".join(said.split())
+
+
+@pytest.mark.parametrize(("jobs", "told"), [(["job"], "ended 1 jobs: what was done is saved"), ([], "no run goes on")])
+def test_who_ends_a_run_hears_whether_there_was_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], told: str
+) -> None:
+    monkeypatch.setattr(Driver, "stop", lambda driver: jobs)
+    status, said = invoke("stop", folder)
+    assert status == 0
+    assert said.startswith(told)
+
+
 def test_a_run_that_is_refused_keeps_how_it_had_ended_and_the_refusal_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

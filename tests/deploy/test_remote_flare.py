@@ -103,7 +103,7 @@ def assert_another_run_follows(machines: Machines, scratch: Path) -> None:
     text = (folder / NAME).read_text().replace(f"rounds = {ROUNDS}", f"rounds = {SECOND}")
     (folder / NAME).write_text(text)
     assert leaves(machines, "start", str(folder)) == 2  # the other one still runs
-    assert "runs with other settings" in screen(machines, "start-federation")
+    assert "the run without a name goes on with other settings" in screen(machines, "start-federation")
     assert leaves(machines, "stop", str(folder)) == 0
     assert leaves(machines, "renew", str(folder)) == 0
     for process in (machines.server, *machines.sites.values()):  # what is started again shows the new certificate

@@ -197,12 +197,12 @@ def test_a_run_that_has_not_begun_is_not_told_by_the_former_one(
     federation.write(name="first")
     federation.run()
     monkeypatch.setattr(programs, "_job", {})  # as in the process of another job
-    nothing: dict[str, Any] = {"settings": "", "progress": None, "awaiting": None, "events": []}
+    nothing: dict[str, Any] = {"run": "", "settings": "", "progress": None, "awaiting": None, "events": []}
     assert tell_status({"events": 0}) == nothing
     federation.write(name="second", rounds=3)
     federation.run()
     told = tell_status({"events": 0})
-    assert told["progress"]["round"] == 3
+    assert (told["run"], told["progress"]["round"]) == ("second", 3)
     assert [event["event"] for event in told["events"]] == ["began", "delivered"]
 
 

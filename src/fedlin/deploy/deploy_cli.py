@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,9 @@ from fedlin.errors import DeployError
 __all__ = ["app"]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `init` wrote.")]
 Local = Annotated[bool, typer.Option("--local", help="Run the server and every site on this machine.")]
-_LEFT = b"left: a run that has begun goes on at the server; the same command shows it, fedlin federation stop ends it\n"
+_LEFT = (
+    "left: a run that has begun goes on at the server; the same command shows it, fedlin federation stop {} ends it\n"
+)
 RunOption = Annotated[str | None, typer.Option("--run", help="The run of this name; the latest unless given.")]
 
 
@@ -56,7 +59,7 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
         keep_compiled()  # sites on one machine compile the same programs
     for request in () if local else (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(request) != signal.SIG_IGN:
-            signal.signal(request, _leave)
+            signal.signal(request, partial(_leave, _LEFT.format(folder).encode()))
     with cli_errors():
         if not folder.is_dir():
             Project.look(folder)
@@ -93,7 +96,10 @@ def stop(folder: Folder) -> None:
                 raise DeployError(f"the server cannot be reached: {type(error).__name__}.") from error
             finally:
                 driver.forget()
-    typer.echo(f"ended {len(ended)} jobs: what was done is saved, and start goes on from there")
+    if ended:
+        typer.echo(f"ended {len(ended)} jobs: what was done is saved, and start goes on from there")
+    else:
+        typer.echo("no run goes on at the server: nothing was ended")
 
 
 @app.command()
@@ -251,8 +257,8 @@ def say(line: str) -> None:
         os.close(nowhere)
 
 
-def _leave(number: int, frame: object) -> None:
+def _leave(words: bytes, number: int, frame: object) -> None:
     """End at once, where nothing is to be put in order: FLARE may swallow an interrupt, and its threads outlive it."""
     with suppress(OSError):
-        os.write(1, _LEFT)
+        os.write(1, words)
     os._exit(130)

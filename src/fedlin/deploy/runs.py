@@ -33,6 +33,11 @@ def run_folder(kit: Path, name: str | None) -> Path:
     return kit if name is None else kit / RUNS / name
 
 
+def run_title(name: str | None) -> str:
+    """How a sentence calls a run."""
+    return f"the run {name!r}" if name else "the run without a name"
+
+
 def begin_run(kit: Path, name: str | None) -> Path:
     """The folder of the run that begins or goes on now, which `present_run` then returns."""
     folder = run_folder(kit, name)

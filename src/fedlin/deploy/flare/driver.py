@@ -68,7 +68,7 @@ class Driver:
         self.ended: str | None = None  # what FLARE says of the latest job that is over
         self.outcome: Ending | None = None  # what that job wrote about how the run ended
         self.awaited: str | None = None  # who is missing for a job to run
-        self.other: str | None = None  # a job that runs with other settings than these
+        self.other: str | None = None  # the name, if any, of a run that goes on with other settings than these
         self._session: Any = None
         self._job_id: str | None = None
 
@@ -113,7 +113,7 @@ class Driver:
                 self._job_id = None
                 return True
             own = hashlib.sha256((self.job / CONFIG / NAME).read_bytes()).hexdigest()
-            self.other = None if answer["settings"] == own else job
+            self.other = None if answer["settings"] == own else answer["run"]
             return True
         self._job_id = None
         return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedlin.audit import AuditTrail
 from fedlin.data import Preparation
-from fedlin.deploy.runs import BEST, MODEL, OUTCOME, STATE, Ending, begin_run, conclude, write_model
+from fedlin.deploy.runs import BEST, MODEL, OUTCOME, STATE, Ending, begin_run, conclude, run_title, write_model
 from fedlin.deploy.settings import NAME, FederationSettings, read_settings, read_tables
 from fedlin.deploy.site_record import SiteRecorder
 from fedlin.deploy.site_settings import read_limits
@@ -34,7 +34,7 @@ from fedlin.transports.transport import Handler, Transport
 CLIENT = "client.py"
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}  # full, or not to be written to
 _GOES_ON = "it goes on from its last checkpoint"
-_job: dict[str, str] = {}  # of this process: its run's folder, and the hash of the settings it was sent with
+_job: dict[str, str] = {}  # of this process: its run's name and folder, and the hash of its settings as sent
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,8 @@ def run_server(transport: Transport, folder: str, job: str) -> None:
     try:
         settings = read_settings(sent)
         place = begin_run(kit, settings.name)
-        _job.update(run=str(place), settings=hashlib.sha256((sent / NAME).read_bytes()).hexdigest())
+        digest = hashlib.sha256((sent / NAME).read_bytes()).hexdigest()
+        _job.update(run=settings.name or "", folder=str(place), settings=digest)
         result = _serve(transport, kit, sent, place, settings)
     except FedLinError as error:
         _fail((sent,) if isinstance(error, _AnotherRunError) else (place, sent), str(error))
@@ -131,10 +132,9 @@ def _serve(transport: Transport, kit: Path, sent: Path, place: Path, settings: F
     except OtherRunError as error:
         for path, content in former.items():  # how it ended, and the settings with which it can go on
             write_whole(path, content, mode=0o600)
-        name = f"the run {settings.name!r}" if settings.name else "the run without a name"
         raise _AnotherRunError(
-            f"{name} was begun with another {', another '.join(error.differing)}: give this one a name of its own, "
-            "fedlin federation run NAME, with --after to start from a former run's model."
+            f"{run_title(settings.name)} was begun with another {', another '.join(error.differing)}: give this one a "
+            "name of its own, fedlin federation run NAME, with --after to start from a former run's model."
         ) from error
 
 
@@ -144,9 +144,10 @@ def tell_status(request: dict[str, Any]) -> dict[str, Any]:
     Until then the kit's latest run is a former one.
     """
     if not _job:
-        return {"settings": "", "progress": None, "awaiting": None, "events": []}
-    status = read_status(Path(_job["run"]))
+        return {"run": "", "settings": "", "progress": None, "awaiting": None, "events": []}
+    status = read_status(Path(_job["folder"]))
     return {
+        "run": _job["run"],
         "settings": _job["settings"],
         "progress": None if status.progress is None else asdict(status.progress),
         "awaiting": None if status.awaiting is None else asdict(status.awaiting),

@@ -12,7 +12,7 @@ from fedlin.deploy.flare.kits import check_port
 from fedlin.deploy.flare.processes import PROGRAMS, Process
 from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
-from fedlin.deploy.runs import Ending
+from fedlin.deploy.runs import Ending, run_title
 from fedlin.deploy.screen import Screen
 from fedlin.deploy.site_record import SiteRecord, busy_with, cut_off, read_record, unwritable
 from fedlin.deploy.status import Awaiting, Progress
@@ -135,8 +135,8 @@ def attend(project: Project, say: Say) -> Ending:
             running = driver.advance()
             if driver.other is not None:
                 raise DeployError(
-                    f"job {driver.other} runs with other settings: wait for its end, or end it with fedlin federation "
-                    "stop; what it has done is saved."
+                    f"{run_title(driver.other)} goes on with other settings: wait for its end, or end it with fedlin "
+                    f"federation stop {project.folder}; what it has done is saved."
                 )
             if driver.submissions > submitted:
                 begun = time.monotonic()
