@@ -110,6 +110,13 @@ def test_a_long_trail_goes_on_in_another_file(tmp_path: Path, monkeypatch: pytes
         trail.record("asked", round=number)
     assert len(list(tmp_path.glob("audit*.jsonl"))) > 3
     assert [entry.facts["round"] for entry in AuditTrail(tmp_path).entries()] == list(range(30))
+    text = trail.path.read_text()
+    trail.path.write_text("garbled\n" + text.partition("\n")[2])
+    number = 30 - text.count("\n") + 1
+    expected = (
+        f"audit.jsonl is not what was written: the chain breaks at line {number} of the trail, which is line 1 of"
+    )
+    assert expected in problem(AuditTrail(tmp_path))
     first = min(tmp_path.glob("audit-*.jsonl"))
     first.unlink()
     assert "the chain breaks" in problem(AuditTrail(tmp_path))

@@ -82,7 +82,7 @@ class AuditTrail:
         before, number = FIRST, 0
         for path in self._files():
             with open(path, "rb") as file:
-                for line in file:
+                for place, line in enumerate(file, 1):
                     number += 1
                     try:
                         facts = json.loads(line)
@@ -90,7 +90,8 @@ class AuditTrail:
                     except (ValueError, KeyError, TypeError, RecursionError):
                         whole = False
                     if not whole:
-                        raise ValueError(f"{path.name} is not what was written: the chain breaks at line {number}.")
+                        where = f"the chain breaks at line {number} of the trail, which is line {place} of this file"
+                        raise ValueError(f"{path.name} is not what was written: {where}.")
                     before = hashlib.sha256(line[:-1]).hexdigest()
                     yield Entry(number, facts, before)
 
