@@ -20,6 +20,7 @@ from fedlin.deploy.event_lines import event_line
 from fedlin.deploy.flare import programs
 from fedlin.deploy.flare.programs import run_server, tell_status
 from fedlin.deploy.folder_lock import locked
+from fedlin.deploy.run_history import RunHistory
 from fedlin.deploy.runs import BEST, MODEL, STATE, end_line, exit_status, named_run, outcome, present_run
 from fedlin.deploy.screen import Screen, site_lines, status_lines
 from fedlin.deploy.settings import NAME, read_settings
@@ -284,6 +285,21 @@ def test_every_site_has_a_row(tmp_path: Path) -> None:
     assert read_status(tmp_path).sites[1].state.startswith("quarantined")
     write_log(tmp_path, {"event": "recovered", "round": 2, "client": "south", "why": ""}, played(3, ["south"], []))
     assert read_status(tmp_path).sites[1].state == "counted"
+
+
+def test_a_round_that_is_played_again_counts_once(tmp_path: Path) -> None:
+    """As after a crash between its line and its checkpoint, or where the server's folder is restored."""
+    write_log(
+        tmp_path,
+        {"event": "began", "round": 0, "rounds": 2},
+        *(played(number, ["north"], []) for number in (1, 2, 3, 4, 2, 3)),
+    )
+    history = RunHistory(tmp_path)
+    history.update()
+    for status in (read_status(tmp_path), history.status()):
+        (north,) = status.sites
+        assert (north.counted, north.rounds, north.last) == (3, 3, 3)
+        assert status_lines(status, "model.npy")[0].startswith("round 3: ")  # and not of the two that it is to have
 
 
 def test_a_run_that_waits_for_its_first_round_is_shown_as_it_is(federation: Federation) -> None:

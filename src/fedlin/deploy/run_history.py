@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from fedlin.deploy.event_lines import Event
 from fedlin.deploy.runs import STATE
-from fedlin.deploy.status import RunStatus, status_of
+from fedlin.deploy.status import RunStatus, enter_round, status_of
 from fedlin.engines.federation.round_log import LOG, is_log_line, parse_lines
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class RunHistory:
 
     def _enter(self, line: Event) -> None:
         if "event" not in line:
-            self.rounds[line["round"]] = line
+            enter_round(self.rounds, line)
             return
         self.events.append(line)
         if line["event"] == "went back":

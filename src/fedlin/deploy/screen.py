@@ -72,7 +72,7 @@ def waiting_line(awaiting: Awaiting) -> str:
 def status_lines(status: RunStatus, model: str, events: int = 5, *, sites: bool = True) -> list[str]:
     """A run's status at a look; `sites` adds a line for each."""
     lines = ["No round yet." if status.progress is None else progress_line(status.progress)]
-    if status.rounds is not None and status.progress is not None:
+    if status.rounds is not None and status.progress is not None and status.rounds >= status.progress.round:
         lines[0] = lines[0].replace(":", f" of {status.rounds}:", 1)
     if status.outcome is None and not status.alive:
         when = f", last heard of {ago(status.awaiting.time)}" if status.awaiting is not None else ""

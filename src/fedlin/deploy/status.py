@@ -114,9 +114,18 @@ def _progress(line: Event) -> Progress:
 def read_status(run: Path, last: int | None = None) -> RunStatus:
     """The status of the run in this folder, with the events and rounds in the `last` bytes of its log."""
     written = read_log(run / STATE / LOG, last)
-    return status_of(
-        run, [line for line in written if "event" in line], [line for line in written if "event" not in line]
-    )
+    rounds: dict[int, Event] = {}
+    for line in written:
+        if "event" not in line:
+            enter_round(rounds, line)
+    return status_of(run, [line for line in written if "event" in line], list(rounds.values()))
+
+
+def enter_round(rounds: dict[int, Event], line: Event) -> None:
+    """Add the next line of a log; where a round is played again, it and those after it do not count any more."""
+    while rounds and next(reversed(rounds)) >= line["round"]:
+        rounds.popitem()
+    rounds[line["round"]] = line
 
 
 def status_of(run: Path, events: list[Event], rounds: list[Event]) -> RunStatus:
