@@ -77,7 +77,8 @@ def _evaluation(event: Event) -> str:
 
     sites = "; ".join(f"{name}: {numbers(metrics)}" for name, metrics in event["sites"].items())
     refused = "; ".join(f"{name} did not: {why}" for name, why in event.get("refused", {}).items())
-    return f"evaluated: {numbers(event['mean']) or 'by nobody'} ({'; '.join(filter(None, (sites, refused)))})"
+    missing = f"no answer from {', '.join(event['missing'])}" if event.get("missing") else ""
+    return f"evaluated: {numbers(event['mean']) or 'by nobody'} ({'; '.join(filter(None, (sites, refused, missing)))})"
 
 
 def _delivered(event: Event) -> str:

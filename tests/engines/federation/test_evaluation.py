@@ -10,6 +10,7 @@ from test_federation import PROBLEM, QUICK, M, Wrapped, events, serve, sites, un
 import fedlin
 from fedlin import Client, Evaluation, Limits, Policy
 from fedlin.core import Method
+from fedlin.deploy.event_lines import event_line
 from fedlin.engines.federation import wire
 from fedlin.engines.federation.evaluation import MOST, read_metrics
 from fedlin.engines.federation.exchange import Reply
@@ -133,6 +134,23 @@ def test_who_is_away_is_evaluated_and_given_the_model_once_it_is_back() -> None:
     assert [line["sites"].keys() for line in result.evaluations] == [{"site-0", "site-1", "site-2"}] * 2
     (delivered,) = events(result, "delivered")
     assert delivered["missing"] == []
+
+
+def test_who_does_not_answer_an_evaluation_is_named_and_the_run_goes_on() -> None:
+    """And nobody is told that the round waits for it."""
+    evaluating = Evaluating()
+    handlers = {name: site.handle for name, site in evaluating.sites.items()}
+
+    def between(name: str, phase: str, payload: bytes) -> bytes | None:
+        return None if (name, phase) == ("site-1", "evaluate") else handlers[name](phase, payload)
+
+    policy = fedlin.Policy.everyone(timeout=0.2)
+    result = serve(fedlin.fedlin(), Wrapped(handlers, between), 2, evaluation=Evaluation(every=2), policy=policy)
+    (line,) = result.evaluations
+    assert line["sites"].keys() == {"site-0", "site-2"}
+    assert event_line(line).endswith("; no answer from site-1)")
+    (fault,) = events(result, "fault")
+    assert fault["doing"] == "it is asked again, and left out once its time is over"
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit])

@@ -129,6 +129,8 @@ class FederationEvaluator:
         facts: dict[str, object] = {"mean": mean, "sites": sites}
         if refused:
             facts["refused"] = {name: str(why) for name, why in refused.items()}
+        if missing := [name for name in session.roster.active if name not in replies]:
+            facts["missing"] = missing
         session.round_log.note("evaluation", session.progress.round, **facts)
         return mean
 
@@ -148,11 +150,12 @@ class FederationEvaluator:
         """
         session, replies = self.session, dict[str, Reply]()
         message = wire.write_message(Header(kind, session.run, session.progress.round), wire.pack(x))
+        again = "it is left out" if needed is not None else "it is asked again, and left out once its time is over"
         deadline, pause = time.monotonic() + session.policy.timeout, session.policy.pause
         while missing := [name for name in session.roster.active if name not in replies]:
             reachable = session.exchange.transport.clients()
             if names := [name for name in missing if name in reachable]:
-                replies |= session.ask(route, dict.fromkeys(names, message), needed, due=names)
+                replies |= session.ask(route, dict.fromkeys(names, message), needed, due=names, doing=again)
             if needed is not None or replies.keys() >= set(missing) or time.monotonic() > deadline:
                 break
             time.sleep(pause)

@@ -166,6 +166,7 @@ def _is_event(line: LogLine) -> bool:
     whole = all(isinstance(line.get(name), str) for name in texts.get(line["event"], ()))
     whole = whole and all(isinstance(line.get(name, ""), str) for name in ("client", "why"))
     whole = whole and _is_dict_of_numbers(line.get("weights", {})) and _is_list_of_names(line.get("clients", []))
+    whole = whole and _is_list_of_names(line.get("missing", []))
     whole = whole and is_finite(line.get("rounds", 0))
     if line["event"] == "evaluation":
         sites = line.get("sites")

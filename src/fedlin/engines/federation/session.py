@@ -81,20 +81,25 @@ class Session:
         return [active[place] for place in np.asarray(drawn)]
 
     def ask(
-        self, route: str, requests: Mapping[str, bytes], needed: int | None = None, due: Collection[str] = ()
+        self,
+        route: str,
+        requests: Mapping[str, bytes],
+        needed: int | None = None,
+        due: Collection[str] = (),
+        doing: str | None = None,
     ) -> dict[str, Reply]:
         """One exchange of the present round: see `Exchange.exchange`. Who is silent or damaged is reported."""
         exchanged = self.exchange.exchange(self.progress.round, route, requests, needed, due)
-        self.report("silent", exchanged.silent)
+        self.report("silent", exchanged.silent, doing)
         self.reject(exchanged.damaged)
         return exchanged.replies
 
-    def report(self, kind: FaultKind, reasons: Mapping[str, str | Refusal]) -> None:
-        """Record what keeps clients from being counted."""
-        everyone = self.policy.quorum is None
-        doing = (
-            "the round waits for it and asks again" if everyone else "rounds go on without it, and it is asked again"
-        )
+    def report(self, kind: FaultKind, reasons: Mapping[str, str | Refusal], doing: str | None = None) -> None:
+        """Record what keeps clients from being counted, and what is done about it, where it is not what rounds do."""
+        if doing is None and self.policy.quorum is None:
+            doing = "the round waits for it and asks again"
+        elif doing is None:
+            doing = "rounds go on without it, and it is asked again"
         self.faults.report(self.progress.round, kind, reasons, doing)
 
     def reject(self, reasons: Mapping[str, str]) -> None:
