@@ -213,6 +213,8 @@ def test_an_owner_reads_the_site_s_own_log(folder: Path) -> None:
     (site / "fedlin.log").write_text("reference 1a2b3c4d: no such column\n")
     assert invoke("logs", site) == (0, "reference 1a2b3c4d: no such column\n")
     assert invoke("logs", folder, "--site", "north") == invoke("logs", site)
+    (site / "fedlin.log").write_text("refused: \x1b[2J\x1b[Hall is well\n")  # as a server might write
+    assert invoke("logs", site) == (0, "refused: \\x1b[2J\\x1b[Hall is well\n")
     status, told = invoke("logs", folder / "sites" / "south")
     assert status == 2
     assert "nothing has run yet" in " ".join(told.split())
@@ -293,31 +295,62 @@ def test_who_ends_a_run_hears_whether_there_was_one(
     assert said.startswith(told)
 
 
-def test_a_run_that_is_refused_keeps_how_it_had_ended_and_the_refusal_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where all runs on one machine: what the run's folder said before is not how the job ended."""
-    done, refused = {"status": "done", "rounds": 3}, {"status": "failed", "error": "begun with another seed"}
-    project = Project(tmp_path, ("north", "south"), 2)
-    project.server.mkdir()
-    conclude(project.server, done)
-
-    def advance(driver: Driver) -> bool:
-        driver.outcome = refused
-        return False
-
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalFederation:
+    """A federation on one machine that starts nothing."""
     monkeypatch.setattr(local_federation, "fork_server", lambda server: None)
     for name in ("check_port", "check_same_authority", "check_certificate", "stop_all"):
         monkeypatch.setattr(local_federation, name, lambda _: None)
     monkeypatch.setattr(Process, "launch", lambda process: None)
     monkeypatch.setattr(LocalFederation, "_revive", lambda federation: [])
+    made = LocalFederation(Project(tmp_path, ("north", "south"), 2))
+    for process in (made.server, *made.sites.values()):
+        process.kit.mkdir(parents=True)
+    return made
+
+
+def test_a_run_that_is_refused_keeps_how_it_had_ended_and_the_refusal_is_told(
+    local: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all runs on one machine: what the run's folder said before is not how the job ended."""
+    done, refused = {"status": "done", "rounds": 3}, {"status": "failed", "error": "begun with another seed"}
+    conclude(local.project.server, done)
+
+    def advance(driver: Driver) -> bool:
+        driver.outcome = refused
+        return False
+
     monkeypatch.setattr(Driver, "advance", advance)
-    assert LocalFederation(project).run() == refused
-    assert outcome(project.server) == done
+    assert local.run() == refused
+    assert outcome(local.project.server) == done
+
+
+def test_logs_are_begun_anew_while_a_federation_on_one_machine_runs(
+    local: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of weeks would fill the disk: its processes are started once."""
+    monkeypatch.setattr(processes, "_LOG_SIZE", 5)
+    monkeypatch.setattr(local_federation, "ROTATE", 0.0)
+    logs = [process.kit / "process.log" for process in (local.server, *local.sites.values())]
+
+    def advance(driver: Driver) -> bool:
+        for log in logs:
+            log.write_text("long enough")
+        return True
+
+    def watch(progress: object) -> None:
+        conclude(local.project.server, {"status": "done", "rounds": 1})
+
+    monkeypatch.setattr(Driver, "advance", advance)
+    local.run(watch)
+    assert [log.read_text() for log in logs] == [""] * 3
+    assert [log.with_suffix(".log.1").read_text() for log in logs] == ["long enough"] * 3
 
 
 @pytest.mark.usefixtures("_interruptible")
-def test_a_second_request_to_end_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_request_to_end_leaves_nothing_running(
+    local: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It comes while the first one is met: all processes are ended all the same, and the screen says so."""
     stopped: list[str] = []
 
@@ -328,16 +361,12 @@ def test_a_second_request_to_end_leaves_nothing_running(tmp_path: Path, monkeypa
     def ended(processes: list[Process]) -> None:
         stopped.extend(process.name for process in processes)
 
-    project = Project(tmp_path, ("north", "south"), 2)
-    monkeypatch.setattr(local_federation, "fork_server", lambda server: None)
-    for name in ("check_port", "check_same_authority", "check_certificate"):
-        monkeypatch.setattr(local_federation, name, lambda _: None)
     monkeypatch.setattr(Process, "launch", interrupt)
     monkeypatch.setattr(local_federation, "stop_all", ended)
     monkeypatch.setattr(Driver, "forget", interrupt)
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        LocalFederation(project).run(say=said.append)
+        local.run(say=said.append)
     assert stopped == 2 * ["server", "north", "south"]  # what a crash left behind, and those of this run
     assert said[-1] == "ending the server and the sites"
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fedlin.cache import keep_compiled
+from fedlin.checks import printable
 from fedlin.cli_errors import cli_errors
 from fedlin.deploy.participants_cli import app
 from fedlin.errors import DeployError
@@ -182,7 +183,7 @@ def logs(
         else:
             path = named_run(server_folder(folder), name) / STATE / LOG
         for line in log_lines(path)[-lines:]:
-            typer.echo(line)
+            typer.echo(printable(line, len(line)))  # it may quote what somebody else wrote
 
 
 @app.command()

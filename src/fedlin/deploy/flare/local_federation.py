@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from fedlin.deploy.flare.certificates import check_certificate, check_same_authority
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import Kind, check_port
-from fedlin.deploy.flare.processes import PROGRAMS, Process, fork_server, stop_all
+from fedlin.deploy.flare.processes import PROGRAMS, ROTATE, Process, fork_server, stop_all
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import Ending, outcome
 from fedlin.deploy.screen import Screen
@@ -63,7 +63,7 @@ class LocalFederation:
     def _attend(self, watch: Watch, screen: Screen) -> Ending:
         last_round, submitted, revived, advanced, started = -1, 0, 0, 0.0, 0
         run = self.project.run_folder
-        former = outcome(run)
+        former, rotated = outcome(run), time.monotonic()
         while (ended := self._ended(former)) is None:
             for name in self._revive():
                 screen.tell(f"{name}'s process had ended and is started again: see process.log in its folder")
@@ -85,6 +85,10 @@ class LocalFederation:
                     "error": "jobs or processes end again and again, and no round is played: "
                     f"see process.log in {self.project.server} and in the sites' folders.",
                 }
+            if time.monotonic() - rotated > ROTATE:
+                for process in (self.server, *self.sites.values()):
+                    process.rotate_logs()
+                rotated = time.monotonic()
             watch(now)
             if status.alive:  # what was written before is of a process that has ended
                 screen.show(now, status.awaiting, status.events)

@@ -9,7 +9,7 @@ from fedlin.deploy.flare.certificates import check_certificate
 from fedlin.deploy.flare.connection import check_connection
 from fedlin.deploy.flare.driver import Driver
 from fedlin.deploy.flare.kits import check_port
-from fedlin.deploy.flare.processes import PROGRAMS, Process
+from fedlin.deploy.flare.processes import PROGRAMS, ROTATE, Process
 from fedlin.deploy.kit_folders import is_server, is_site, site_name
 from fedlin.deploy.project import Project
 from fedlin.deploy.runs import Ending, run_title
@@ -23,7 +23,6 @@ Say = Callable[[str], object]
 _POLL = 1.0
 _SHORT, _FRUITLESS = 60.0, 5  # so many ends within so many seconds each: something is wrong
 _LOOK = 10.0  # seconds between two looks at a connection that is not there
-_ROTATE = 60.0
 _AGAIN = "{jobs} jobs in a row ended at once: see process.log in the server's folder and in those of the sites."
 
 
@@ -48,7 +47,7 @@ def take_part(kit: Path, say: Say) -> None:
                     say(f"{process.name}: its process had ended, and is started again")
                 process.start()
             watch.look()
-            if time.monotonic() - rotated > _ROTATE:
+            if time.monotonic() - rotated > ROTATE:
                 process.rotate_logs()
                 rotated = time.monotonic()
             time.sleep(_POLL)
