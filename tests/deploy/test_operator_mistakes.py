@@ -127,9 +127,16 @@ def test_a_name_that_was_a_site_s_is_not_given_to_another(folder: Path, tmp_path
 def test_what_a_command_writes_is_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the shell of who gives the command allows others."""
     monkeypatch.setattr(processes, "_LOG_SIZE", 10)
+
+    def attend(project: Project, say: object) -> dict[str, str]:
+        (project.job / ".signature").touch()  # as FLARE does
+        return {"status": "done"}
+
+    monkeypatch.setattr(remote, "attend", attend)
     before = os.umask(0o022)
     try:
         assert invoke("remove", "south", folder)[0] == 0
+        assert invoke("start", folder)[0] == 0
         process = Process(folder / "server", "server", "server", "")
         (folder / "server" / "process.log").write_text("long enough")
         process.rotate_logs()
@@ -137,6 +144,8 @@ def test_what_a_command_writes_is_its_owner_s_alone(folder: Path, monkeypatch: p
         os.umask(before)
     assert (folder / "server" / "process.log.1").read_text() == "long enough"
     written = [folder / "server" / "process.log.1", folder / NAME, *(folder / "job").rglob("*")]
+    assert folder / "job" / ".signature" in written
+    written += (folder / "admin").rglob("*")
     assert [path for path in written if path.stat().st_mode & 0o077] == []
 
 

@@ -52,7 +52,7 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
     from fedlin.deploy.flare.local_federation import LocalFederation
     from fedlin.deploy.flare.remote import attend
     from fedlin.deploy.folder_lock import locked
-    from fedlin.deploy.project import Project
+    from fedlin.deploy.project import Project, private_files
     from fedlin.deploy.runs import MODEL, end_line, exit_status
 
     _end_in_order()
@@ -66,6 +66,7 @@ def _start(folder: Path, local: bool, name: str | None, after: str | None) -> No
             Project.look(folder)
         with ExitStack() as held:
             held.enter_context(locked(folder))
+            held.enter_context(private_files())  # FLARE signs the job by files of its own beside it
             project = Project.read(folder, run=name, after=after)
             for kit in (project.server, *map(project.site, project.sites)) if local else ():
                 held.enter_context(locked(kit))  # what `join` runs there would be ended, and started again

@@ -151,6 +151,8 @@ def create(
         authority = Authority.create(folder / AUTHORITY)
         parts = {host: "server", ADMIN: "admin", **{site: f"sites/{site}" for site in sites}}
         write_kits(folder, authority, place, parts, keys=keys)
+        for script in (folder / "admin" / "startup").glob("*.sh"):  # which FLARE lets everybody run
+            script.chmod(0o700)
         (folder / NAME).write_text(settings_text(sites, torch), encoding="utf-8")
         for number, name in enumerate(sites):
             write_site_files(folder / "sites" / name, name, number, torch=torch)
