@@ -35,6 +35,7 @@ from fedlin.deploy.status import Progress, lines, read_awaiting, read_progress, 
 from fedlin.engines.federation.round_log import LOG
 from fedlin.errors import DeployError
 from fedlin.transports.loopback import Loopback
+from fedlin.transports.message_limit import READ_TIMEOUT
 from fedlin.transports.transport import Handler
 from template_data import drawn_problem
 
@@ -572,7 +573,15 @@ def test_what_init_writes(tmp_path: Path) -> None:
         assert {name for name, who in rights.items() if who != "none"} == {"submit_job", "manage_job"}
         resources = json.loads((local / "resources.json").read_text())
         assert resources["class_list_enforcement_mode"] == "enforce"
+        assert {"id": "gate", "path": "fedlin.transports.flare_gate.NeedsGate", "args": {}} in resources["components"]
         assert not resources["allow_log_streaming"]
+    resources = json.loads((folder / "server" / "local" / "resources.json").read_text())
+    assert {"gate", "rejoin"} <= {part["id"] for part in resources["components"]}
+    connections = json.loads((folder / "server" / "local" / "comm_config.json").read_text())
+    assert connections["grpc"]["max_workers"] >= 1000  # a connection has a thread, and a site two connections
+    assert connections["streaming_read_timeout"] == READ_TIMEOUT
+    (startup,) = json.loads((folder / "server" / "startup" / "fed_server.json").read_text())["servers"]
+    assert startup["max_num_clients"] >= 1000
     sent = sorted(path.relative_to(folder / "job").as_posix() for path in (folder / "job").rglob("*") if path.is_file())
     configs = ["config_fed_client.json", "config_fed_server.json", NAME]
     assert sent == [*(f"app/config/{name}" for name in configs), "meta.json"]

@@ -34,7 +34,10 @@ class Refusals:
         """
         if self._is_news(sender, facts["why"]):
             _log.warning("%s", line)
-            self._trail.record(event, **facts)
+            try:
+                self._trail.record(event, **facts)
+            except OSError as error:  # what was refused stays refused where the disk is full
+                _log.warning("the audit trail does not have it: %s", error)
 
     def _is_news(self, sender: str, reason: str) -> bool:
         now = time.monotonic()

@@ -21,7 +21,7 @@ from fedlin.deploy.flare.authority import ORGANISATION, ROOT, Authority, make_ke
 from fedlin.deploy.flare.job import SERVER, SITE
 from fedlin.engines.checkpoint import write_whole
 from fedlin.errors import DeployError
-from fedlin.transports.message_limit import LARGEST_FRAME
+from fedlin.transports.message_limit import LARGEST_FRAME, READ_TIMEOUT
 
 Kind = Literal["server", "client"]
 ADMIN = "admin@fedlin.local"
@@ -130,7 +130,8 @@ def configure(kit: Path, kind: Kind) -> None:
     within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
     frames = [[f"grpc.max_{way}_message_length", LARGEST_FRAME] for way in ("send", "receive")]
     without = {"options": frames, "max_workers": _CONNECTIONS}
-    _write(kit / "local" / "comm_config.json", {"internal": within, "grpc": without})
+    connections = {"internal": within, "grpc": without, "streaming_read_timeout": READ_TIMEOUT}
+    _write(kit / "local" / "comm_config.json", connections)
     _configure_logs(kit / "local")
     _write(kit / "local" / "authorization.json", {"format_version": "1.0", "permissions": _RIGHTS[kind]})
     if kind == "server":
