@@ -37,7 +37,7 @@ SETTINGS = {
 }
 _OWNER_ONLY = 0o077  # whatever FLARE and the run write is readable by its owner alone
 _LOG_SIZE = 5 << 20  # bytes after which process.log is begun anew
-ROTATE = 60.0  # seconds between two looks at the logs' sizes while a process runs
+ROTATE = 10.0  # seconds between two looks at the logs' sizes while a process runs
 HEARTBEAT = 2.0  # seconds after which a site notices that its server was restarted
 
 
