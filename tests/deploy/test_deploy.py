@@ -579,6 +579,7 @@ def test_what_init_writes(tmp_path: Path) -> None:
     assert {"gate", "rejoin"} <= {part["id"] for part in resources["components"]}
     connections = json.loads((folder / "server" / "local" / "comm_config.json").read_text())
     assert connections["grpc"]["max_workers"] >= 1000  # a connection has a thread, and a site two connections
+    assert ["grpc.server_handshake_timeout_ms", 10_000] in connections["grpc"]["options"]
     assert connections["streaming_read_timeout"] == READ_TIMEOUT
     (startup,) = json.loads((folder / "server" / "startup" / "fed_server.json").read_text())["servers"]
     assert startup["max_num_clients"] >= 1000

@@ -69,6 +69,38 @@ def test_processes_that_others_reach_have_a_gate_from_the_start(
     assert done.stdout.strip() == str(gates)
 
 
+DECODING = """\
+import resource, struct, sys, uuid
+from nvflare.fuel.utils import fobs
+from nvflare.private.fed.utils.fed_utils import fobs_initialize
+
+fobs_initialize()
+main = fobs.dumps({"a": 1})
+print(fobs.loads(main), len(fobs.loads(fobs.dumps(bytes(20 << 20)))))
+for marker, kind in ((103, 0), (101, 1), (101, 2), (101, 3), (102, 3)):  # a file, and what is fetched from a sender
+    try:
+        fobs.loads(main + struct.pack(">BBQ", marker, kind, 17) + uuid.uuid4().bytes + b"x")
+        print("decoded")
+    except Exception as error:
+        print(error)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(65536, int(sys.argv[1])))
+"""
+
+
+def test_what_comes_in_a_message_is_decoded_from_it_alone(tmp_path: Path) -> None:
+    """FLARE would write what says that it is a file to one, and fetch what says where it is; and files may be many."""
+    (tmp_path / "program.py").write_text(DECODING, encoding="utf-8")
+    resource = pytest.importorskip("resource")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    command = [sys.executable, start_program.__file__, "program", str(most if most >= 0 else 1 << 30)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, *refused, files = done.stdout.splitlines()
+    assert first == f"{{'a': 1}} {20 << 20}"
+    assert refused[0] == "no message of a federation has a file in it"
+    assert refused[1:] == [f"cannot find handler for Datum Object Type {kind}" for kind in (1, 2, 3, 3)]
+    assert files == "True"
+
+
 @pytest.mark.parametrize("kind", ["client", "server"])
 def test_jobs_start_likewise_also_in_a_folder_with_spaces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib import import_module

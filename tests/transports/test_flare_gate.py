@@ -1,6 +1,7 @@
 """A process of FLARE's behind its gate: who may connect, and what is dropped before FLARE does anything with it."""
 
 import os
+import resource
 import socket
 import ssl
 import time
@@ -116,7 +117,7 @@ def server(certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "federation.toml").write_text("[sites]\nnorth = { tau = 1, eta = 0.1 }\n")
     guarded(monkeypatch, ServerGate(tmp_path, SERVER))
     driver = GrpcDriver()
-    driver.max_workers = 4
+    driver.max_workers, driver.options = 4, [("grpc.server_handshake_timeout_ms", 500)]
     process = Process(certificates, SERVER, "server", driver, "grpcs")
     yield process
     process.close()
@@ -143,6 +144,25 @@ def test_connections_of_a_former_site_are_ended_at_once(server: Process, tmp_pat
     assert dropped(tmp_path) == [("south", "it is not a site of this federation")]
     for peer in idle:
         peer.close()
+
+
+def test_who_connects_and_does_not_say_who_it_is_is_not_waited_for(server: Process) -> None:
+    with closing(socket.create_connection((SERVER, server.port), LONG)) as silent:
+        while silent.recv(1 << 10):  # what gRPC has to say first
+            pass
+
+
+def test_the_connection_of_a_site_that_is_removed_meanwhile_is_ended(server: Process, tmp_path: Path) -> None:
+    """With the next thing that it sends, be it a sign of life."""
+    with closing(server.peer("north")) as north:
+        north.send(hello("north"))
+        assert north.hears(Types.READY)
+        (tmp_path / "federation.toml").write_text("[sites]\n")
+        os.utime(tmp_path / "federation.toml", (1, 1))
+        north.send(frame(Types.PING, payload=b"\xc0"))
+        assert north.ended.wait(LONG)
+    assert Types.PONG not in north.kinds
+    assert dropped(tmp_path) == [("north", "it is not a site of this federation")]
 
 
 def test_of_a_site_that_connects_again_and_again_the_latest_connections_stay(
@@ -269,6 +289,21 @@ def test_handshakes_that_are_not_made_are_given_up(site: Process, monkeypatch: p
     monkeypatch.setattr(flare_gate, "_HANDSHAKE", 0.2)
     with closing(socket.create_connection((SERVER, site.port), LONG)) as silent:
         assert silent.recv(1) == b""
+
+
+def test_more_files_may_be_open_than_one_can_ask_about_at_once(site: Process, certificates: Path) -> None:
+    """FLARE asks whether it can write to a connection in a way that knows 1,024 files."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with closing(local(certificates, "north", site.port)) as own:
+            assert own.fileno() > 1024
+            assert own.recv(1 << 16)[6] == Types.READY
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 def test_no_other_certificate_of_the_federation_is_good_within_a_site(

@@ -30,8 +30,8 @@ def packed(**more: Any) -> bytes:
     "more",
     [
         {},
-        {"REQ_ID": "8b2c", "ROUTE": [["south.job", 1.5], ["server", 2]], "SECURE": False, "OPTIONAL": True},
-        {"REQ_ID": ["8b2c"], "ORIGINAL_HEADERS": {**HEAD, "cn__route": [["server", 1.0]]}},
+        {"REQ_ID": "8b2c", "SECURE": False, "OPTIONAL": True, "sm__id": 7, "sm__sq": 0},
+        {"REQ_ID": ["8b2c"], "ORIGINAL_HEADERS": {"cn__destination": "server.job"}},
         {"fedlin_code": bytes(300), "__token_signature__": 344 * "A", "sm__sz": 2**40, "PAYLOAD_ENCODING": None},
     ],
     ids=str,
@@ -61,9 +61,10 @@ def test_a_head_as_flare_writes_them_is_read(more: dict[str, Any]) -> None:
         (packed(REQ_ID=100 * "a"), "the number of its request is none"),
         (packed(REQ_ID=["a", "b"]), "the number of its request is none"),
         (packed(REQ_ID=7), "the number of its request is none"),
-        (packed(ROUTE="south"), "its route is none"),
-        (packed(ROUTE=[["south.job"]]), "its route is none"),
-        (packed(ROUTE=[["south.job", "now"]]), "its route is none"),
+        (packed(sm__id=True), "its sm__id is no number"),
+        (packed(sm__sq=1.0), "its sm__sq is no number"),
+        (packed(sm__sz="long"), "its sm__sz is no number"),
+        (packed(sm__dt=None), "its sm__dt is no number"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -93,6 +94,15 @@ def test_no_head_has_more_in_it_than_words(value: Any) -> None:
     """FLARE would write it into its log, or keep it for its statistics."""
     with pytest.raises(WireError, match="more in it, or other things, than any message needs"):
         read_head(packed(other=value))
+
+
+def test_what_flare_would_keep_something_for_is_left_out() -> None:
+    """It has statistics for every route, channel and topic there is, and waits for as long as it is told to."""
+    returned = {**HEAD, MessageHeaderKey.CHANNEL: "any", MessageHeaderKey.ROUTE: [["south.job", 1.0]]}
+    data = packed(ROUTE=[["south.job", 1.5]], ORIGINAL_HEADERS=returned, sm__rt=3600, sm__rw=60)
+    destination = {MessageHeaderKey.DESTINATION: "server.job"}
+    assert read_head(data) == {**HEAD, MessageHeaderKey.ORIGINAL_HEADERS: destination}
+    assert read_head(packed(ORIGINAL_HEADERS={"other": 1}))[MessageHeaderKey.ORIGINAL_HEADERS] == {}
 
 
 def test_what_somebody_says_went_wrong_takes_one_line() -> None:

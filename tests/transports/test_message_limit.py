@@ -53,6 +53,7 @@ def test_several_threads_count_the_parts_of_one_sender(monkeypatch: pytest.Monke
     """As FLARE hands them over: none is lost and none stays behind, or honest messages would be dropped in the end."""
     monkeypatch.setattr(message_limit, "_BEGUN", 8)  # each of the threads may be late with a part
     counter = PartCounter()
+    monkeypatch.setattr(message_limit, "_FAST", 500)
     parts = [(str(message), number) for message in range(400) for number in range(4)]
 
     def check(one: tuple[str, int]) -> str | None:
@@ -140,8 +141,9 @@ def test_a_sender_cannot_fill_the_memory_with_names() -> None:
     assert sum(map(len, counter._open.values())) <= 1000
 
 
-def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty() -> None:
+def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a sender could have as much again under way, and again."""
+    monkeypatch.setattr(message_limit, "_FAST", 10_000)
     counter, held = PartCounter(), 0
     for turn in range(4):
         held += 900 * (part(counter, 900, f"long {turn}") is None)
@@ -151,6 +153,22 @@ def test_a_message_under_way_is_not_forgotten_for_others_that_are_empty() -> Non
     assert part(counter, 0, "new") == "more than 1,000 of its messages are under way"
     assert part(counter, 10, "long 0", number=1, final=True) is None
     assert part(counter, 1000, "new", sender="north") is None
+
+
+def test_a_sender_begins_so_many_messages_in_a_minute() -> None:
+    """Each of them has a thread of its receiver wait for a minute, lest a part comes again."""
+    now = [0.0]
+    counter = PartCounter(lambda: now[0])
+
+    def begun(names: range) -> int:
+        return sum(part(counter, 10, str(name), final=True) is None for name in names)
+
+    assert begun(range(1000)) == 300
+    assert part(counter, 10, "long") == "300 of its messages have begun within a minute"
+    assert part(counter, 10, "") is None  # one that is no stream
+    assert part(counter, 10, "long", "north") is None
+    now[0] = 61.0
+    assert begun(range(1000, 2000)) == 300
 
 
 def held(counter: PartCounter, parts: list[Part]) -> int:

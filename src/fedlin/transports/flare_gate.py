@@ -8,6 +8,7 @@ of a job at the server has none, since it hears of others through the server's o
 
 import logging
 import os
+import select
 import ssl
 import threading
 import time
@@ -15,17 +16,17 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import msgpack
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.connection import Connection
-from nvflare.fuel.f3.drivers import grpc_driver
+from nvflare.fuel.f3.drivers import grpc_driver, socket_conn
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.grpc.qq import QQ
-from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler
 from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
@@ -42,7 +43,7 @@ _OPEN, _NEW = 8, 60  # connections of one participant that are open, and that it
 _MINUTE = 60.0  # seconds
 _HANDSHAKE = 5.0  # seconds that a handshake within the machine may take
 _UNREAD = 128 << 20  # bytes that wait for a participant who does not read them
-_FRAME = 100  # bytes that a frame takes beside what it carries
+_FRAME = 1000  # bytes that a frame takes beside what it carries
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +76,8 @@ def install(gate: Gate, put: Callable[[Any, str, Any], None] = setattr) -> None:
     put(grpc_driver.StreamConnection, "send_frame", _sending(grpc_driver.StreamConnection.send_frame))
     put(grpc_driver, "QQ", _Waiting)
     put(TcpStreamServer, "__init__", _listening(TcpStreamServer.__init__))
-    put(ConnectionHandler, "handle", _handshake(ConnectionHandler.handle))
+    put(socket_conn.ConnectionHandler, "handle", _handshake(socket_conn.ConnectionHandler.handle))
+    put(socket_conn, "select", _Poll)
     _gates[:] = [gate]
 
 
@@ -126,12 +128,22 @@ def _connections(gate: Gate, original: Any) -> Any:
 
 
 def _frames(gate: Gate, original: Any) -> Any:
+    introduced: WeakSet[SfmConnection] = WeakSet()
+
     def process_frame(manager: ConnManager, sfm_conn: SfmConnection, frame: Any) -> None:
         peer = _peer(sfm_conn.conn)
+        if sfm_conn.conn.connector.mode == Mode.PASSIVE and (reason := gate.stranger(peer)) is not None:
+            gate.refuse(peer, reason)  # it was none when it connected
+            sfm_conn.conn.close()
+            return
         try:
             prefix = _prefix(frame)
             if prefix.type != Types.DATA:
-                _check_short(prefix, frame, sfm_conn)
+                _check_short(prefix, frame)
+                if prefix.type in (Types.HELLO, Types.READY):
+                    if sfm_conn in introduced:
+                        raise WireError("it introduces itself twice on one connection")
+                    introduced.add(sfm_conn)
                 original(manager, sfm_conn, frame)
                 return
             message = _message(prefix, frame, sfm_conn)
@@ -160,13 +172,11 @@ def _prefix(frame: Any) -> Prefix:
     return prefix
 
 
-def _check_short(prefix: Prefix, frame: Any, sfm_conn: SfmConnection) -> None:
+def _check_short(prefix: Prefix, frame: Any) -> None:
     """Refuse a sign of life, or an introduction, that is none."""
     if len(frame) > _SHORT or prefix.header_len:
         raise WireError("it is no message, and longer than what is none")
     if prefix.type in (Types.HELLO, Types.READY):
-        if sfm_conn.sfm_endpoint is not None:
-            raise WireError("it introduces itself twice on one connection")
         _check_introduction(bytes(frame[PREFIX_LEN:]))
     elif prefix.type not in (Types.PING, Types.PONG):
         raise WireError("it is a frame of an unknown kind")
@@ -262,3 +272,15 @@ def _handshake(original: Any) -> Any:
         original(handler)
 
     return handle
+
+
+class _Poll:
+    """What FLARE uses of `select`, for any number of open files: that one takes 1,024."""
+
+    @staticmethod
+    def select(read: Any, write: list[Any], failed: Any, seconds: float) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait until one may be written to."""
+        poll = select.poll()
+        for one in write:
+            poll.register(one, select.POLLOUT)
+        return [], write if poll.poll(1000 * seconds) else [], []

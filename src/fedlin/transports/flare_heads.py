@@ -1,8 +1,8 @@
 """The head of a message of NVIDIA FLARE's, checked before FLARE reads it.
 
 FLARE logs and counts a message by what its head says, and only then asks whether its sender may send it. A head is let
-on if it is short, has the words it should have where FLARE looks for words, and asks for nothing that no federation
-here uses.
+on if it is short, has the words and numbers it should have where FLARE looks for them, and asks for nothing that no
+federation here uses. What FLARE would keep something for, whatever it says, is taken out of it.
 """
 
 from typing import Any
@@ -37,8 +37,13 @@ _WORDS = (
     CellMessageHeaderKeys.CLIENT_NAME,
     CellMessageHeaderKeys.TOKEN,
 )
+_NUMBERS = (StreamHeaderKey.STREAM_ID, StreamHeaderKey.SEQUENCE, StreamHeaderKey.DATA_TYPE, StreamHeaderKey.SIZE)
 _NEEDED = (MessageHeaderKey.MSG_TYPE, MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION)
 _TOLD = (MessageHeaderKey.ERROR, StreamHeaderKey.ERROR_MSG)  # what somebody says went wrong, in any words
+
+# By where a route begins FLARE counts messages, each name for itself, and a thread waits for as long as its sender says
+# that it will try again.
+_LEFT_OUT = (MessageHeaderKey.ROUTE, StreamHeaderKey.RETRY_WAIT, StreamHeaderKey.RETRY_TIMEOUT)
 
 
 def read_head(data: bytes) -> dict[str, Any]:
@@ -62,13 +67,20 @@ def read_head(data: bytes) -> dict[str, Any]:
         raise WireError("its head has more in it, or other things, than any message needs")
     if reason := _wrong(head):
         raise WireError(reason)
-    return head
+    returned = head.get(MessageHeaderKey.ORIGINAL_HEADERS)
+    if returned is not None:  # by whose channel and topic FLARE counts it, whatever they are
+        target = MessageHeaderKey.DESTINATION
+        head[MessageHeaderKey.ORIGINAL_HEADERS] = {target: returned[target]} if target in returned else {}
+    return {name: value for name, value in head.items() if name not in _LEFT_OUT}
 
 
 def _wrong(head: dict[str, Any]) -> str | None:
     for name in _WORDS:
         if not isinstance(head.get(name), str | None):
             return f"its {name} is no word"
+    for name in _NUMBERS:
+        if name in head and type(head[name]) is not int:  # a truth value would be a number for some, and not for others
+            return f"its {name} is no number"
     for name in _NEEDED:
         if not head.get(name):
             return f"it has no {name}"
@@ -80,28 +92,16 @@ def _wrong(head: dict[str, Any]) -> str | None:
         return "it asks for a connection to another address"
     if not isinstance(head.get(MessageHeaderKey.ORIGINAL_HEADERS), dict | None):
         return "the head of the message that it returns is no table"
-    return _wrong_number(head.get(MessageHeaderKey.REQ_ID)) or _wrong_route(head.get(MessageHeaderKey.ROUTE))
+    return _wrong_request(head.get(MessageHeaderKey.REQ_ID))
 
 
-def _wrong_number(number: Any) -> str | None:
-    """Of the request: a word, or a list with one."""
+def _wrong_request(number: Any) -> str | None:
+    """Which request it answers: a word, or a list with one."""
     if isinstance(number, list) and len(number) == 1:
         (number,) = number
     if number is None or (isinstance(number, str) and len(number) <= _NAME):
         return None
     return "the number of its request is none"
-
-
-def _wrong_route(route: Any) -> str | None:
-    """The processes it came through, each with the time."""
-    if route is None:
-        return None
-    for stop in route if isinstance(route, list) else [None]:
-        match stop:
-            case [str(), int() | float()]:
-                continue
-        return "its route is none"
-    return None
 
 
 def _fits(value: Any, depth: int) -> bool:

@@ -32,6 +32,7 @@ from fedlin.transports.flare_messages import ANSWER, CHANNEL, FETCH, INTRODUCE, 
 
 _NAME = 80  # characters of a name that a sender chose
 _WORD = 1024  # bytes of a site's word that it is there
+_PLAIN = (None, Encoding.BYTES, Encoding.NONE)  # what FLARE takes as it is
 _DECODED = 64 << 10  # bytes of what FLARE decodes of a site's: what is short may take far more memory decoded
 
 
@@ -153,7 +154,7 @@ def refusal_at_server(sender: str, message: Message) -> str | None:
     way = _way_to_server(user, origin.split("."), destination.split("."))
     if way is None:
         return _no_way(origin, destination)
-    return _unwanted(sender, way, message) or _misrouted(message) or (None if user else _too_much(message))
+    return _unwanted(sender, way, message) or (None if user else _too_much(message))
 
 
 def refusal_at_site(site: str, message: Message) -> str | None:
@@ -171,7 +172,7 @@ def refusal_at_site(site: str, message: Message) -> str | None:
     way = _way_to_site(origin.split("."), destination.split("."))
     if way is None:
         return _no_way(origin, destination)
-    return _unwanted(SERVER, way, message) or _misrouted(message)
+    return _unwanted(SERVER, way, message)
 
 
 def _unwanted(sender: str, way: Way, message: Message) -> str | None:
@@ -179,7 +180,12 @@ def _unwanted(sender: str, way: Way, message: Message) -> str | None:
     header = message.get_header
     kind = header(MessageHeaderKey.MSG_TYPE)
     channel, topic = header(MessageHeaderKey.CHANNEL), header(MessageHeaderKey.TOPIC)
+    carries_parts = kind == MessageType.RETURN or channel == STREAM_CHANNEL
+    if carries_parts and header(MessageHeaderKey.PAYLOAD_ENCODING) not in _PLAIN:
+        return "it is to be decoded, as no part of a message is"
     if kind == MessageType.RETURN:
+        if len(message.payload or b"") > _WORD:
+            return "it says with more than a line that a message could not be delivered"
         request = header(MessageHeaderKey.ORIGINAL_HEADERS)
         target = request.get(MessageHeaderKey.DESTINATION) if isinstance(request, dict) else None
         return None if _family(target) == sender else "it says that a message to somebody else could not be delivered"
@@ -207,14 +213,6 @@ def _unwanted_stream(sender: str, way: Way, message: Message) -> str | None:
     return None
 
 
-def _misrouted(message: Message) -> str | None:
-    """Why a route is none: FLARE counts messages by where it begins, each name for itself."""
-    route = message.get_header(MessageHeaderKey.ROUTE)
-    if not route or route[0][0] == message.get_header(MessageHeaderKey.ORIGIN):
-        return None
-    return "its route does not begin where it is from"
-
-
 def _too_much(message: Message) -> str | None:
     """Why a site's message may take more memory than it should: fedlin's are bytes, and FLARE's own are short."""
     header, length = message.get_header, len(message.payload or b"")
@@ -224,7 +222,7 @@ def _too_much(message: Message) -> str | None:
     keys = StreamHeaderKey if streamed else MessageHeaderKey
     channel, topic, encoding = (header(key) for key in (keys.CHANNEL, keys.TOPIC, keys.PAYLOAD_ENCODING))
     if CHANNEL in (channel, str(topic).partition(":")[0]):
-        if encoding not in (None, Encoding.BYTES, Encoding.NONE):
+        if encoding not in _PLAIN:
             return f"it is {_shown(channel)}:{_shown(topic)}, and not in bytes"
         return "it is word of more than a line" if topic == READY and length > _WORD else None
     whole = not streamed or (

@@ -53,17 +53,17 @@ class ServerGate:
     def sites(self) -> set[str] | None:
         """The names in the settings' table of sites; None before the first run.
 
-        Where the file cannot be read, those of before: a run that goes on does not depend on it.
+        Where the file cannot be read, or is gone, those of before: a run that goes on does not depend on it.
         """
         try:
             changed = self._settings.stat().st_mtime
-        except FileNotFoundError:
-            return None
+        except OSError:
+            return self._read[1] if self._read[0] else None
         if changed != self._read[0]:
             known = self._read[1]
             try:
                 known = set(tomllib.loads(self._settings.read_text(encoding="utf-8")).get("sites", {}))
-            except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
                 _log.warning("%s cannot be read, and the sites are those of before: %s", self._settings, error)
             self._read = changed, known
         return self._read[1]
@@ -111,13 +111,11 @@ class ServerGate:
         header = message.get_header
         length, limit = len(message.payload or b""), read_limit(self._kit)
         declared = header(StreamHeaderKey.SIZE) or 0
-        if not isinstance(declared, int):
-            return "it does not say how long it is"
         if not _is_part(message):
             return self._parts.check(sender, Part(length, declared=declared), limit)
         stream, number = header(StreamHeaderKey.STREAM_ID), header(StreamHeaderKey.SEQUENCE)
         kind = header(StreamHeaderKey.DATA_TYPE)
-        if kind not in _PARTS or not isinstance(stream, int) or not isinstance(number, int) or number < 0:
+        if kind not in _PARTS or stream is None or number is None or number < 0:
             return "it does not say which part of a message it is"
         # Each of a participant's processes counts its streams by itself, and each receiver puts together what it gets.
         name = f"{stream} {header(MessageHeaderKey.ORIGIN)} {header(MessageHeaderKey.DESTINATION)}"

@@ -34,6 +34,7 @@ _SITE_RIGHTS = {**_NEVER, "submit_job": "any", "manage_job": "any", "download_jo
 _SERVER_RIGHTS = {**_SITE_RIGHTS, "download_job": "any", "view": "any", "app_command": "any"}
 _RIGHTS = {"server": {"project_admin": _SERVER_RIGHTS}, "client": {"project_admin": _SITE_RIGHTS}}
 _CONNECTIONS = 1000  # that FLARE's server has a thread for, two of each site
+_HANDSHAKE = 10_000  # milliseconds that somebody who connects to the server's port has to say who it is
 _SITES = 10_000  # that may take part, of which the federation's settings decide
 _LOG_SIZE, _LOG_FILES = 5 << 20, 3  # bytes of each of FLARE's logs, and how many old ones are kept
 
@@ -128,8 +129,9 @@ def configure(kit: Path, kind: Kind) -> None:
     """Set up what FLARE reads when it starts, wherever the kit was copied and whichever version of fedlin made it."""
     kit.chmod(0o700)
     within = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
-    frames = [[f"grpc.max_{way}_message_length", LARGEST_FRAME] for way in ("send", "receive")]
-    without = {"options": frames, "max_workers": _CONNECTIONS}
+    options = [[f"grpc.max_{way}_message_length", LARGEST_FRAME] for way in ("send", "receive")]
+    options.append(["grpc.server_handshake_timeout_ms", _HANDSHAKE])
+    without = {"options": options, "max_workers": _CONNECTIONS}
     connections = {"internal": within, "grpc": without, "streaming_read_timeout": READ_TIMEOUT}
     _write(kit / "local" / "comm_config.json", connections)
     _configure_logs(kit / "local")

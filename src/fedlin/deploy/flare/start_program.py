@@ -10,11 +10,13 @@ import os
 import runpy
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 _UNUSED = "nvflare.fuel.f3.drivers.aio_http_driver"
+_FILES = 65_536
 _LAUNCHERS = {"client": "ClientProcessJobLauncher", "server": "ServerProcessJobLauncher"}
 
 
@@ -22,6 +24,8 @@ def start(program: str) -> None:
     """Run one of FLARE's modules as `python -m` does, with the arguments that are left."""
     sys.path[0] = os.getcwd()
     leave_out()
+    decode_alone()
+    allow_files()
     install_gate(program, Path.cwd())
     for kind in _LAUNCHERS:
         if program.endswith(f".{kind}_train"):
@@ -32,6 +36,28 @@ def start(program: str) -> None:
 def leave_out() -> None:
     """Put an empty module where FLARE would look for the driver for HTTP."""
     sys.modules.setdefault(_UNUSED, ModuleType(_UNUSED))
+
+
+def decode_alone() -> None:
+    """Have FLARE decode a message from itself: it would write files, and fetch parts from where a sender says."""
+    from nvflare.fuel.utils.fobs import lobs
+
+    def no_folder() -> str:
+        raise ValueError("no message of a federation has a file in it")
+
+    lobs.get_datum_dir = no_folder
+    lobs.get_dot_handler = lambda kind: None  # at which FLARE says that it cannot be decoded
+
+
+def allow_files() -> None:
+    """Let this process have as many open files as it may: every connection is one."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (_FILES if most == resource.RLIM_INFINITY else min(most, _FILES), most)
+        )
 
 
 def install_gate(program: str, kit: Path) -> None:
