@@ -168,7 +168,7 @@ def test_what_would_end_the_run_of_all_is_no_reply(
         at(DEPLOY, ok_reply(body=["ok"])), at(DEPLOY, ok_reply(body="a" * 70_000)), at(DEPLOY, status(["_ok"])),
         at(DEPLOY, status("fine")), at(START, error_reply("not authorised")), at(START, Reply(START, None)),
     ],
-    ids=str,
+    ids=lambda reply: "reply",
 )  # fmt: skip
 def test_replies_of_another_form_are_none(reply: Said, guarded: Callable[[Federation], Federation]) -> None:
     assert guarded(Federation(north=honest, south=reply)).start() == ["north"]
