@@ -13,6 +13,7 @@ from uuid import UUID
 from zipfile import BadZipFile, ZipFile
 
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.hci.proto import ReplyKeyword
 from nvflare.private.admin_defs import Message as Request
 from nvflare.private.admin_defs import error_reply
 from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
@@ -34,6 +35,7 @@ ANSWERED = frozenset(
     }
 )
 _OF_NO_JOB = (TrainingTopic.CHECK_STATUS, TrainingTopic.CANCEL_RESOURCE)
+_REFUSED = "this site does not answer that"
 _NAME = 80  # characters of a topic that are told
 _FILES, _SIZE = 1000, 64 << 20  # of a job, which are settings and no data: their number, and bytes
 _KEPT = 3  # folders of jobs
@@ -56,7 +58,7 @@ def limit_requests(kit: Path, put: Callable[[Any, str, Any], None] = setattr) ->
             answer: Message = original(agent, message)
             return answer
         refusals.report(SERVER, f"refused a request of the server: {reason}", "request refused", why=reason)
-        return new_cell_message({}, error_reply("this site does not answer that"))
+        return new_cell_message({}, error_reply(f"{ReplyKeyword.NOT_AUTHORIZED}: {_REFUSED}"))
 
     put(FedAdminAgent, "_dispatch_request", dispatch)
 
