@@ -78,7 +78,7 @@ def measure(sites: int, dim: int, top: bool, secure: bool, rounds: int) -> dict[
 
         def watch(now: Progress | None) -> None:
             nonlocal first, cpu_first, memory, looked
-            if time.monotonic() - looked < 2.0 and not (now is not None and not first):
+            if time.monotonic() - looked < 1.0 and not (now is not None and not first):
                 return
             looked = time.monotonic()
             for process, members in members_of([run.server, *run.sites.values()]).items():
