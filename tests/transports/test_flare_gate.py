@@ -28,7 +28,7 @@ from nvflare.fuel.f3.sfm.constants import Types
 
 from fedlin.audit import AuditTrail
 from fedlin.deploy.flare.authority import ROOT
-from fedlin.transports import flare_gate
+from fedlin.transports import flare_gate, rate_limit
 from fedlin.transports.flare_gate import Gate, NeedsGate, install
 from fedlin.transports.flare_server_gate import ServerGate
 from fedlin.transports.flare_site_gate import SiteGate
@@ -185,12 +185,12 @@ def test_a_site_makes_so_many_connections_a_minute(
     server: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each FLARE keeps something for good."""
-    monkeypatch.setattr(flare_gate, "_MINUTE", 0.0)
+    monkeypatch.setattr(rate_limit, "MINUTE", 0.0)
     for _ in range(flare_gate._NEW):
         with closing(server.peer("north")) as north:
             north.send(hello("north"))
             assert north.hears(Types.READY)
-    monkeypatch.setattr(flare_gate, "_MINUTE", 60.0)
+    monkeypatch.setattr(rate_limit, "MINUTE", 60.0)
     with closing(server.peer("north")) as north:
         assert north.ended.wait(LONG)
     assert dropped(tmp_path) == [("north", "it has made more than 60 connections within a minute")]

@@ -56,6 +56,7 @@ def test_nothing_else_is_answered() -> None:
     for topic in [*topics, None, ["train.deploy"], "", "train.Deploy"]:
         assert "which no job needs" in str(unanswered(request(topic)))
     assert unanswered("no request") == "it is no request"
+    assert unanswered(Request.__new__(Request)) == "it is no request"  # what every request has was not sent along
 
 
 @pytest.mark.parametrize("job", ["state", "startup", "..", f"../{JOB}", JOB.upper(), "", None, 1, [JOB], f"{{{JOB}}}"])

@@ -52,8 +52,8 @@ def test_parts_come_in_any_order_and_again() -> None:
 def test_several_threads_count_the_parts_of_one_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     """As FLARE hands them over: none is lost and none stays behind, or honest messages would be dropped in the end."""
     monkeypatch.setattr(message_limit, "_BEGUN", 8)  # each of the threads may be late with a part
-    counter = PartCounter()
     monkeypatch.setattr(message_limit, "_FAST", 500)
+    counter = PartCounter()
     parts = [(str(message), number) for message in range(400) for number in range(4)]
 
     def check(one: tuple[str, int]) -> str | None:

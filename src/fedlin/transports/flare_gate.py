@@ -11,8 +11,6 @@ import os
 import select
 import ssl
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -36,11 +34,11 @@ from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
 
 from fedlin.errors import WireError
 from fedlin.transports.flare_heads import read_head
+from fedlin.transports.rate_limit import RateLimit
 
 _SHORT = 4096  # bytes of a frame that is not a message
 _NAME = 200  # characters of what a participant calls its process
 _OPEN, _NEW = 8, 60  # connections of one participant that are open, and that it may make in a minute
-_MINUTE = 60.0  # seconds
 _HANDSHAKE = 5.0  # seconds that a handshake within the machine may take
 _UNREAD = 128 << 20  # bytes that wait for a participant who does not read them
 _FRAME = 1000  # bytes that a frame takes beside what it carries
@@ -98,20 +96,13 @@ def _peer(connection: Connection) -> str | None:
 
 
 def _connections(gate: Gate, original: Any) -> Any:
-    made: dict[str | None, deque[float]] = {}  # when each participant made its latest connections
-
-    def too_many(peer: str | None) -> bool:
-        times, now = made.setdefault(peer, deque(maxlen=_NEW)), time.monotonic()
-        if len(times) == _NEW and now - times[0] < _MINUTE:
-            return True
-        times.append(now)
-        return False
+    made = RateLimit(_NEW)
 
     def handle_new_connection(manager: ConnManager, connection: Connection) -> None:
         if connection.connector.mode == Mode.PASSIVE:
             peer = _peer(connection)
             reason = gate.stranger(peer)
-            if reason is None and too_many(peer):
+            if reason is None and made.reached(str(peer)):
                 reason = f"it has made more than {_NEW} connections within a minute"
             if reason is not None:
                 gate.refuse(peer, reason)

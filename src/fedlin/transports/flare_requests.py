@@ -65,16 +65,17 @@ def limit_requests(kit: Path, put: Callable[[Any, str, Any], None] = setattr) ->
 
 def unanswered(request: object) -> str | None:
     """Why a request is not answered; None where it is."""
-    if not isinstance(request, Request):
+    topic, headers, body = (getattr(request, name, None) for name in ("topic", "headers", "body"))
+    if not isinstance(request, Request) or not isinstance(headers, dict):  # one may have been sent without
         return "it is no request"
-    topic, job = request.topic, request.get_header(RequestHeader.JOB_ID)
+    job = headers.get(RequestHeader.JOB_ID)
     if not isinstance(topic, str) or topic not in ANSWERED:
         return f"it asks for {printable(str(topic), _NAME)}, which no job needs"
     if job is None and topic in _OF_NO_JOB:
         return None
     if not _is_job(job):  # FLARE makes the name of a folder of it
         return f"it asks for {topic} of a job that is called {printable(str(job), _NAME)}"
-    return _unpackable(request.body) if topic == TrainingTopic.DEPLOY else None
+    return _unpackable(body) if topic == TrainingTopic.DEPLOY else None
 
 
 def remove_jobs(kit: Path) -> None:

@@ -98,9 +98,7 @@ class ServerGate:
 
     def refuse(self, peer: str | None, reason: str) -> None:
         """Report that something of a participant's was dropped."""
-        name = str(peer)
-        line = f"dropped a message of {name}: {reason}"
-        self._refusals.report(name, line, "message dropped", sender=name, why=reason)
+        self._refusals.dropped(str(peer), reason)
 
     def _look_for_twins(self, sender: str, token: str) -> None:
         why = "two machines take part under this name, each with a copy of its folder: jobs go to the one started last"

@@ -42,7 +42,4 @@ class SiteGate:
 
     def refuse(self, peer: str | None, reason: str) -> None:
         """Report that something of a participant's was dropped."""
-        name = SERVER if peer is None else peer
-        self._refusals.report(
-            name, f"dropped a message of {name}: {reason}", "message dropped", sender=name, why=reason
-        )
+        self._refusals.dropped(SERVER if peer is None else peer, reason)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedlin.engines.checkpoint import write_whole
+from fedlin.transports.rate_limit import RateLimit
 
 LIMIT = "message-limit"  # in the server's folder: bytes
 LARGEST_FRAME = 256 << 20  # bytes that come at once, without a chance to look at them before
@@ -26,7 +27,7 @@ _MOST = 1000  # messages of one sender under way
 # time, and goes on with it after its connection was lost; what it leaves, since its process has died, is given up.
 _BEGUN = 4
 # The same that begin in a minute: its receiver has a thread wait for a minute after each, lest a part comes again.
-_FAST, _MINUTE = 300, 60.0
+_FAST = 300
 _WHOLE = 100  # messages of one sender that came whole are remembered, lest their parts are taken for another's
 _EACH = 64  # bytes that a further part counts for beside its own, since it is remembered
 READ_TIMEOUT = 60  # seconds without a part after which a receiver gives a message up, as kits tell it to
@@ -132,7 +133,7 @@ class PartCounter:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[str, dict[str, _Open]] = {}  # messages under way, by sender and name
-        self._begun: dict[str, deque[float]] = {}  # when the latest messages in parts began, by sender
+        self._begun = RateLimit(_FAST, clock)  # messages in parts
         self._whole: dict[str, deque[str]] = {}  # the names of the latest that came whole, by sender
 
     def check(self, sender: str, part: Part, limit: int) -> str | None:
@@ -149,7 +150,7 @@ class PartCounter:
             return message.refused
         if part.message and part.message not in known and len(known) >= _MOST:
             return f"more than {_MOST:,} of its messages are under way"  # whoever is forgotten could send as much again
-        if part.message and part.message not in known and self._too_fast(sender):
+        if part.message and part.message not in known and self._begun.reached(sender):
             return f"{_FAST} of its messages have begun within a minute"
         others = [other for other in known.values() if other is not message]
         message.refused = _why_not(message, part, others, limit)
@@ -162,14 +163,6 @@ class PartCounter:
                 del known[part.message]
                 self._whole[sender].append(part.message)
         return message.refused
-
-    def _too_fast(self, sender: str) -> bool:
-        """Whether one more message in parts begins too soon; it is counted where it does not."""
-        times, now = self._begun.setdefault(sender, deque(maxlen=_FAST)), self._clock()
-        if len(times) == _FAST and now - times[0] < _MINUTE:
-            return True
-        times.append(now)
-        return False
 
     def _present(self, sender: str) -> dict[str, _Open]:
         """The sender's messages under way, without those that were given up."""

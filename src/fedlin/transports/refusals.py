@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 from fedlin.audit import AuditTrail
+from fedlin.transports.rate_limit import MINUTE
 
-_MINUTE, _MOST = 60.0, 10  # seconds, and what is reported of one sender in so many
+_MOST = 10  # reasons that are reported of one sender in a minute
 _log = logging.getLogger(__name__)
 
 
@@ -39,10 +40,19 @@ class Refusals:
             except OSError as error:  # what was refused stays refused where the disk is full
                 _log.warning("the audit trail does not have it: %s", error)
 
+    def dropped(self, sender: str, why: str) -> None:
+        """Report that a message, or whatever else came, was dropped.
+
+        Args:
+            sender: Who sent it.
+            why: The reason.
+        """
+        self.report(sender, f"dropped a message of {sender}: {why}", "message dropped", sender=sender, why=why)
+
     def _is_news(self, sender: str, reason: str) -> bool:
         now = time.monotonic()
         with self._turn:
-            said = {known: when for known, when in self._said.get(sender, {}).items() if now - when < _MINUTE}
+            said = {known: when for known, when in self._said.get(sender, {}).items() if now - when < MINUTE}
             self._said[sender] = said
             if reason in said or len(said) >= _MOST:
                 return False
